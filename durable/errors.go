@@ -47,6 +47,12 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrOwnerEnded: new work was given to an owner that is ending or ended.
 	ErrOwnerEnded = errors.New("owner is ending")
+	// ErrAborted is the cause of a task's context once its abort was asked for.
+	ErrAborted = errors.New("aborted")
+	// ErrTaskEnded: a task's code went on after the task had ended.
+	ErrTaskEnded = errors.New("task has ended")
+	// ErrNoEnvironment: the conversation has no environment.
+	ErrNoEnvironment = errors.New("conversation has no environment")
 	// ErrVersionNewer: a stored value is of a newer version than the code.
 	ErrVersionNewer = errors.New("stored version is newer than the code")
 )

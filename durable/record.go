@@ -225,10 +225,12 @@ type SubmissionRecord struct {
 	// EntryID is the entry it was placed as, 0 before.
 	EntryID EntryID `json:"entryId,omitempty"`
 	// AnswerEntryID is the pi.assistant entry that answered it, 0 before.
-	AnswerEntryID EntryID          `json:"answerEntryId,omitempty"`
-	StopReason    model.StopReason `json:"stopReason,omitempty"` // done inputs
-	Reason        string           `json:"reason,omitempty"`     // unanswered
-	Detail        json.RawMessage  `json:"detail,omitempty"`     // unanswered: what the reason adds
+	AnswerEntryID EntryID `json:"answerEntryId,omitempty"`
+	// TaskID is the pi.generation that runs it, 0 before.
+	TaskID     TaskID           `json:"taskId,omitempty"`
+	StopReason model.StopReason `json:"stopReason,omitempty"` // done inputs
+	Reason     string           `json:"reason,omitempty"`     // unanswered
+	Detail     json.RawMessage  `json:"detail,omitempty"`     // unanswered: what the reason adds
 	// OutputTokens is the submission's own output limit, 0 for the agent's.
 	OutputTokens int `json:"outputTokens,omitempty"`
 	// ContentHash is a SHA-256 over type and normalised content.

@@ -1,0 +1,35 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// idBlock is how many ids are reserved in the store at a time.
+const idBlock = 8192
+
+// allocator hands out ids from blocks that the store has reserved durably, so
+// that no id is used twice whatever crashes.
+type allocator struct {
+	store Committer
+	mu    sync.Mutex
+	next  int64
+	end   int64 // first id that is not ours
+}
+
+// take returns one new id. It does I/O only when a block is used up.
+func (a *allocator) take(ctx context.Context) (int64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.next == a.end {
+		first, err := a.store.AllocateIDs(context.WithoutCancel(ctx), idBlock)
+		if err != nil {
+			return 0, fmt.Errorf("allocate ids: %w", err)
+		}
+		a.next, a.end = first, first+idBlock
+	}
+	id := a.next
+	a.next++
+	return id, nil
+}
