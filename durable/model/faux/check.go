@@ -2,6 +2,7 @@ package faux
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,9 +69,9 @@ func (c *checker) request(req *model.Request) error {
 	}
 	switch c.last {
 	case "":
-		return fmt.Errorf("no message")
+		return errors.New("no message")
 	case model.RoleAssistant:
-		return fmt.Errorf("the last message is the assistant's")
+		return errors.New("the last message is the assistant's")
 	}
 	return checkTools(sys.Tools)
 }
@@ -82,12 +83,15 @@ func (c *checker) message(m *model.Message) error {
 	if m.Role == model.RoleSystem {
 		return checkSections(m)
 	}
+	if blocksOf[m.Role] == nil {
+		return errors.New("role is unknown")
+	}
 	if c.last == "" && m.Role != model.RoleUser {
-		return fmt.Errorf("the first message is not the user's")
+		return errors.New("the first message is not the user's")
 	}
 	c.last = m.Role
 	if len(m.Content) == 0 {
-		return fmt.Errorf("message is empty")
+		return errors.New("message is empty")
 	}
 	for i := range m.Content {
 		if err := c.block(m, &m.Content[i]); err != nil {
@@ -95,7 +99,6 @@ func (c *checker) message(m *model.Message) error {
 		}
 	}
 	switch m.Role {
-	case model.RoleUser:
 	case model.RoleAssistant:
 		switch m.StopReason {
 		case model.StopError, model.StopAborted, model.StopDeferred:
@@ -103,8 +106,6 @@ func (c *checker) message(m *model.Message) error {
 		}
 	case model.RoleToolResult:
 		return c.result(m)
-	default:
-		return fmt.Errorf("role is unknown")
 	}
 	return nil
 }
@@ -133,12 +134,12 @@ func (c *checker) block(m *model.Message, b *model.Block) error {
 	switch b.Type {
 	case model.BlockText:
 		if strings.TrimSpace(b.Text) == "" {
-			return fmt.Errorf("blank text")
+			return errors.New("blank text")
 		}
 		return validUTF8("text", b.Text)
 	case model.BlockThinking:
 		if strings.HasPrefix(b.Signature, signaturePrefix) && b.Signature != sign(b.Thinking) {
-			return fmt.Errorf("thinking was changed after it was signed")
+			return errors.New("thinking was changed after it was signed")
 		}
 		return validUTF8("thinking", b.Thinking)
 	case model.BlockImage:
@@ -151,7 +152,7 @@ func (c *checker) block(m *model.Message, b *model.Block) error {
 func (c *checker) call(b *model.Block) error {
 	switch {
 	case b.ID == "":
-		return fmt.Errorf("tool call without an id")
+		return errors.New("tool call without an id")
 	case c.ids[b.ID]:
 		return fmt.Errorf("tool call id %q is used twice", b.ID)
 	case b.Name == "":
@@ -226,7 +227,7 @@ func escaped(s string) (rune, bool) {
 func checkImage(b *model.Block) error {
 	switch n := (len(b.Data) + 2) / 3 * 4; {
 	case n == 0:
-		return fmt.Errorf("image without data")
+		return errors.New("image without data")
 	case n > maxImage:
 		return fmt.Errorf("image of %d bytes as base64, more than %d", n, maxImage)
 	case !slices.Contains(imageTypes, b.MimeType):

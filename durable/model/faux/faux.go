@@ -221,8 +221,7 @@ func (p *Provider) byRule(req *model.Request) (Step, bool) {
 	return Step{}, false
 }
 
-// contains reports whether one of the message's text blocks, or all of them
-// joined, contain s.
+// contains reports whether the text of m contains s.
 func contains(m *model.Message, s string) bool {
 	if s == "" {
 		return true
