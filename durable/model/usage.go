@@ -52,6 +52,11 @@ type Prices struct {
 	Output     float64 `json:"output"`
 	CacheRead  float64 `json:"cacheRead,omitempty"`
 	CacheWrite float64 `json:"cacheWrite,omitempty"`
+	// Long holds the prices of a whole request, its output included, whose
+	// prompt (input, cache reads and writes) has more than LongAbove tokens.
+	// Nil when there is one price only.
+	Long      *Prices `json:"long,omitempty"`
+	LongAbove int64   `json:"longAbove,omitempty"`
 }
 
 // Price sets the total and, where the prices are known, the cost of u.
@@ -59,6 +64,9 @@ func (u *Usage) Price(p *Prices) {
 	u.Total = u.Input + u.Output + u.CacheRead + u.CacheWrite
 	if p == nil {
 		return
+	}
+	if p.Long != nil && u.Input+u.CacheRead+u.CacheWrite > p.LongAbove {
+		p = p.Long
 	}
 	const million = 1e6
 	u.Cost = Cost{
