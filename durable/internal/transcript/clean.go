@@ -36,6 +36,7 @@ const (
 func CleanMessage(m model.Message) (model.Message, bool) {
 	switch m.Role {
 	case model.RoleSystem:
+		m.Content = nil
 		cleanSystem(&m)
 		return m, m.Baseline || len(m.Sections)+len(m.ToolsAdded)+len(m.ToolsRemoved) > 0
 	case model.RoleUser:
@@ -180,7 +181,7 @@ func nameByte(c byte) bool {
 }
 
 func cleanSystem(m *model.Message) {
-	sections := make([]model.Section, 0, len(m.Sections))
+	var sections []model.Section
 	for _, s := range m.Sections {
 		s.Key, s.Text = CleanText(s.Key), CleanText(s.Text)
 		if strings.TrimSpace(s.Text) == "" {
