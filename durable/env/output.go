@@ -47,7 +47,7 @@ type Output struct {
 	head     bool
 
 	// buf is printed bytes as they came, beginning at position start of all.
-	// Tail: the last ones, at least maxBytes+1 when there were as many since
+	// Tail: the last ones, at least maxBytes when there were as many since
 	// the last skip. Head: what is kept.
 	buf    []byte
 	start  int64
@@ -222,7 +222,7 @@ func (o *Output) kept() []byte {
 // writeTail appends p and forgets what no window can show any more, in one
 // piece when it is as much as a window, so that each byte is moved once.
 func (o *Output) writeTail(p []byte) {
-	keep := o.maxBytes + 1
+	keep := o.maxBytes
 	if n := len(p) - keep; n >= 0 {
 		switch {
 		case n > 0:
