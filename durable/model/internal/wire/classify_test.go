@@ -155,21 +155,27 @@ func TestClean(t *testing.T) {
 func TestValidText(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
-		`{"a":1.0e5,"b":"<&>"}`:      `{"a":1.0e5,"b":"<&>"}`,
-		`{"a":"\ud83d\ude00"}`:       `{"a":"\ud83d\ude00"}`,
-		`{"a":"\ud83d"}`:             `{"a":"\ufffd"}`,
-		`{"a":"\ude00\ud83d"}`:       `{"a":"\ufffd\ufffd"}`,
-		`{"a":"\ud83dx\ude00"}`:      `{"a":"\ufffdx\ufffd"}`,
-		`{"a":"\ud83d\n\ude00"}`:     `{"a":"\ufffd\n\ufffd"}`,
-		`{"a":"\\ud83d"}`:            `{"a":"\\ud83d"}`,
-		`{"a":"\\\ud83d"}`:           `{"a":"\\\ufffd"}`,
-		`{"a":"\ud83d\ud83d\ude00"}`: `{"a":"\ufffd\ud83d\ude00"}`,
-		"{\"a\":\"\xff\"}":           "{\"a\":\"\uFFFD\"}",
+		`{"a":1.0e5,"b":"<&>"}`:            `{"a":1.0e5,"b":"<&>"}`,
+		`{"a":"\u00e9\n\ud83d\ude00"}`:     `{"a":"\u00e9\n\ud83d\ude00"}`,
+		`{"a":"\ud83d"}`:                   "{\"a\":\"\uFFFD\"}",
+		`{"a":"\ude00\ud83d"}`:             "{\"a\":\"\uFFFD\uFFFD\"}",
+		`{"a":"\ud83dx\ude00"}`:            "{\"a\":\"\uFFFDx\uFFFD\"}",
+		`{"a":"\ud83d\n\ude00"}`:           "{\"a\":\"\uFFFD\\n\uFFFD\"}",
+		`{"a":"\\ud83d"}`:                  `{"a":"\\ud83d"}`,
+		`{"a":"\\\ud83d"}`:                 "{\"a\":\"\\\\\uFFFD\"}",
+		`{"a":"\ud83d\ud83d\ude00"}`:       "{\"a\":\"\uFFFD\\ud83d\\ude00\"}",
+		"{\"a\":\"\xff\"}":                 "{\"a\":\"\uFFFD\"}",
+		`{"a":"\u003c\u003E\u0026\u2028"}`: "{\"a\":\"<>&\u2028\"}",
+		`{"a":"\\u003c"}`:                  `{"a":"\\u003c"}`,
+		`{"a":"\u0022"}`:                   `{"a":"\u0022"}`,
 	}
 	for in, want := range tests {
 		got := string(ValidText(json.RawMessage(in)))
 		require.Equal(t, want, got)
 		require.True(t, json.Valid([]byte(got)))
+		stored, err := json.Marshal(json.RawMessage(got))
+		require.NoError(t, err)
+		require.Equal(t, want, string(ValidText(stored)), "storing it changes nothing")
 	}
 }
 
