@@ -33,3 +33,20 @@ func (a *allocator) take(ctx context.Context) (int64, error) {
 	a.next++
 	return id, nil
 }
+
+// above gives up the current block and returns an id higher than floor: a tree
+// that was taken over may hold ids of a later block than ours (E3).
+func (a *allocator) above(ctx context.Context, floor int64) (int64, error) {
+	a.mu.Lock()
+	a.next = a.end
+	a.mu.Unlock()
+	for {
+		id, err := a.take(ctx)
+		if err != nil || id > floor {
+			return id, err
+		}
+		a.mu.Lock()
+		a.next = a.end
+		a.mu.Unlock()
+	}
+}
