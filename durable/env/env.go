@@ -83,6 +83,10 @@ type ExecRequest struct {
 	Argv    []string      // run as it is
 	Dir     string        // folder to start in, empty for the work folder
 	Timeout time.Duration // 0 for none
+	// Merge sends standard error where standard output goes, so that the two
+	// come in the order they were written, all as Stdout. An environment that
+	// cannot sends them as they come.
+	Merge bool
 	// Window tells how many bytes at the end of the output matter, so that an
 	// environment on a slow link may skip the rest; 0 means all of it.
 	Window int
@@ -99,6 +103,8 @@ type ExecRequest struct {
 
 // Spill says when output goes to a file, and how large that file may get.
 type Spill struct {
+	// AfterBytes and AfterLines are how much may be printed without a file. 0
+	// is no such bound; with neither, all output goes to a file.
 	AfterBytes int64
 	AfterLines int64
 	// MaxBytes bounds the file; what comes after is dropped. 0 is no bound.
@@ -126,6 +132,9 @@ type ExecResult struct {
 	// folder, empty when there is none. SpillBytes is its size.
 	SpillPath  string
 	SpillBytes int64
+	// SpillError says why there is no such file although there should be; the
+	// command was not disturbed by it.
+	SpillError string
 }
 
 // Code says what kind of failure an [Error] is.
