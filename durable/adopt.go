@@ -139,7 +139,7 @@ func (t *tree) prune(by TaskID) {
 		owner := t.tasks[rec.Owner]
 		switch {
 		case rec.Owner == 0, owner == nil, owner.State.Status == TaskTerminal:
-		case rec.Owner == by && owner.State.Wait == nil:
+		case rec.Owner == by && (owner.State.Wait == nil || !slices.Contains(owner.State.Wait.On, id)):
 		default:
 			continue
 		}

@@ -72,4 +72,3 @@
 // HTTP, databases, vendors' SDKs, tools. It links the standard library and a
 // handful of small modules; stores and model adapters are imported by its users.
 package durable
-

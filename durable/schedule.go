@@ -200,7 +200,7 @@ func (t *tree) run(h *taskHandle, recovered bool) {
 		h.cancel, h.aborting = cancel, act != actPhase
 		t.mu.Unlock()
 
-		r := &taskRun{e: e, t: t, h: h, def: def, rec: rec, recovered: recovered}
+		r := &taskRun{e: e, t: t, h: h, def: def, rec: rec, recovered: recovered, began: stamp(e.clock.Now())}
 		recovered = false
 		var err error
 		switch act {

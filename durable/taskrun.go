@@ -164,6 +164,7 @@ type taskRun struct {
 	def       *taskDef
 	rec       *TaskRecord // as it was when the call began
 	recovered bool
+	began     time.Time
 	input     json.RawMessage
 	ckpt      checkpoint
 }
@@ -315,7 +316,7 @@ func (r *taskRun) apply(tx *Tx, s step) error {
 	}
 	rec := tx.editTask(r.rec.ID)
 	if rec.StartedAt == nil {
-		at := tx.at
+		at := r.began
 		rec.StartedAt = &at
 	}
 	rec.Version, rec.Input = r.def.versionOr(rec.Version), r.inputOr(rec.Input)

@@ -72,6 +72,9 @@ func (t *tree) updateHeld(ctx context.Context, by TaskID, fn func(ctx context.Co
 				return fmt.Errorf("%w: %w", errUnreachable, err)
 			}
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		again, err := t.updateOnce(ctx, by, fn)
 		if !again || run == maxReruns {
 			return err
@@ -94,9 +97,6 @@ func (t *tree) updateOnce(ctx context.Context, by TaskID, fn func(ctx context.Co
 	})
 	if err != nil {
 		return false, err
-	}
-	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
 	}
 	batch, err := tx.batch()
 	if err != nil {
