@@ -29,6 +29,7 @@ func TestCleanMessage_Calls(t *testing.T) {
 		{name: "bytes that are not UTF-8 are replaced", args: "{\"a\":\"\xff\"}", wantArgs: `{"a":"` + "\uFFFD" + `"}`},
 		{name: "a lone surrogate is replaced", args: `{"a":"\ud800x"}`, wantArgs: `{"a":"\ufffdx"}`},
 		{name: "a low one first too", args: `{"a":"\uDC00\ud800"}`, wantArgs: `{"a":"\ufffd\ufffd"}`},
+		{name: "two of a kind are no pair", args: `{"a":"\udc00\udc00\ud800\ud800"}`, wantArgs: `{"a":"\ufffd\ufffd\ufffd\ufffd"}`},
 		{name: "a pair stays", args: `{"a":"\ud83d\ude00"}`, wantArgs: `{"a":"\ud83d\ude00"}`, keepsRaw: true},
 		{name: "an escaped backslash is no escape", args: `{"a":"\\ud800"}`, wantArgs: `{"a":"\\ud800"}`, keepsRaw: true},
 	}

@@ -229,6 +229,12 @@ func TestContext_Heads(t *testing.T) {
 		{"a newer head that keeps an older reset keeps its message",
 			items(user("a"), sum("reset", 2), user("b"), sum("sum", 2), user("c")),
 			[]string{"user sum", "user reset", "user b", "user c"}},
+		{"a cut at the one before keeps its message",
+			items(user("a"), user("b"), sum("sum1", 2), user("c"), sum("sum2", 3), user("d")),
+			[]string{"user sum2", "user sum1", "user c", "user d"}},
+		{"a cut in the future is a reset",
+			items(user("a"), sum("reset", 99), user("b")),
+			[]string{"user reset", "user b"}},
 		{"a cut within a round drops the results (E13)",
 			items(user("a"), answer(toolCall("1")), outcome("1", "one"), sum("sum", 3), user("b")),
 			[]string{"user sum", "user b"}},
@@ -348,7 +354,9 @@ func TestContext_LateResultsOfOneID(t *testing.T) {
 	}
 	c := contextOf(all)
 	require.Equal(t, want(MissingResult), show(c.Messages()), "each result answers one call")
-	c.Append(Item{ID: 6, Messages: []model.Message{outcome("1", "C")}})
+	c.Append(Item{ID: 6})
+	require.False(t, c.dirty, "a late result starts anew once")
+	c.Append(Item{ID: 7, Messages: []model.Message{outcome("1", "C")}})
 	require.Equal(t, want("C"), show(c.Messages()))
 }
 
@@ -367,11 +375,26 @@ func TestContext_Slices(t *testing.T) {
 	c := contextOf(items(user("a"), answer(toolCall("1"))))
 	first := c.Messages()
 	before := show(first)
-	_ = append(first, user("theirs"))
 	c.Append(Item{ID: 3, Messages: []model.Message{outcome("1", "one"), answer("b")}})
+	_ = append(first, user("theirs"))
 	require.Equal(t, before, show(first))
 	require.Equal(t, []string{"user a", `assistant 1:run{"a":1}`, "toolResult(1) one", "assistant b"}, show(c.Messages()))
 	require.Same(t, &c.Messages()[0], &c.Messages()[0], "nothing changed, nothing is derived")
+
+	c = contextOf(items(user("a")))
+	first = c.Messages()
+	c.Append(Item{ID: 2, Messages: []model.Message{user("ours")}})
+	_ = append(first, user("theirs"))
+	require.Equal(t, []string{"user a", "user ours"}, show(c.Messages()))
+}
+
+func TestContext_RewrittenIDsDropTheRawBlock(t *testing.T) {
+	t.Parallel()
+	raw := toolCall("1")
+	raw.Raw = `{"id":"1"}`
+	c := contextOf(items(user("a"), answer(raw), outcome("1", "one"), answer(raw)))
+	require.Equal(t, raw, c.Messages()[1].Content[0])
+	require.Empty(t, c.Messages()[3].Content[0].Raw, "it has the id of another call in it")
 }
 
 func TestContext_Clone(t *testing.T) {

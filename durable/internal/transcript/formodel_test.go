@@ -58,6 +58,10 @@ func TestForModel_ReturnsTheSameSlice(t *testing.T) {
 	sent := ForModel(got, ours, true)
 	require.Same(t, &got[0], &sent[0])
 	require.Len(t, sent, len(got))
+
+	room := []model.Message{user("a"), answer("b"), user("not sent")}
+	ForModel(room[:2], ours, true)
+	require.Equal(t, "not sent", room[2].Text(), "what lies behind the slice is not written to")
 }
 
 // TestForModel_Prefix: the note at the end of one request is where it was in

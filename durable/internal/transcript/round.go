@@ -180,7 +180,7 @@ func (c *Context) endRound() {
 		if k.result == nil {
 			key := callKey{r.at, k.block.ID}
 			open, _ := c.unanswered.get(key)
-			c.unanswered.set(key, append(slices.Clip(open), i))
+			c.unanswered.set(key, append(open, i))
 		}
 	}
 }
