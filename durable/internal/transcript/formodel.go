@@ -78,7 +78,7 @@ func (f *filter) answer(b *model.Block, own bool) (changed, keep bool) {
 	}
 	changed = b.Raw != ""
 	b.Raw = ""
-	if b.Type == model.BlockToolCall && (len(b.ID) > maxID || cleanName(b.ID) != b.ID) {
+	if b.Type == model.BlockToolCall && cleanName(b.ID) != b.ID {
 		b.ID = f.rename(b.ID)
 		changed = true
 	}

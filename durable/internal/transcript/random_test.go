@@ -314,9 +314,9 @@ func mustShow(it Item) string {
 // formed (E2.8, E13), and deriving it step by step is deriving it anew.
 func TestContext_HostileHistories(t *testing.T) {
 	t.Parallel()
-	histories := 4000
+	histories := 1500
 	if testing.Short() {
-		histories = 400
+		histories = 200
 	}
 	for seed := range uint64(histories) {
 		r := rand.New(rand.NewPCG(seed, 13))
