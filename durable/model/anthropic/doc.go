@@ -13,26 +13,26 @@
 //
 // # Quirks
 //
-// The adapter reads these keys of [model.Info.Quirks]; other keys are ignored,
-// and so is an unknown value.
+// The adapter reads these keys of [model.Info.Quirks]. The first value is the
+// default.
 //
-//	key          value          meaning
-//	thinking     adaptive       adaptive thinking with an effort (default)
-//	             budget         thinking with a token budget, as models up to 4.5 want it;
-//	                            the budget is added to the output limit
-//	thinkingOff  omit           nothing is sent when thinking is off (default)
-//	             disabled       thinking is on by default and can be disabled
-//	             between_tools  thinking can only be kept to the time between tool calls
-//	             always         thinking cannot be switched off; off is sent as low effort
-//	system       fold           system changes go into the leading prompt (default)
-//	             messages       the model takes them where they were said
-//	cache        blocks         breakpoints move along with the messages (default)
-//	             auto           the server moves one breakpoint by itself
-//	             off            none
-//	eagerTools   on             tool arguments are streamed as they are written
+//	key             value          meaning
+//	thinking        adaptive       adaptive thinking with an effort
+//	                budget         thinking with a token budget, as models up to 4.5 want it;
+//	                               the budget is added to the output limit
+//	thinking_off    omit           nothing is sent when thinking is off
+//	                disabled       thinking is on by default and can be disabled
+//	                between_tools  thinking can only be kept to the time between tool calls
+//	                always         thinking cannot be switched off; off is sent as low effort
+//	system_updates  fold           system changes go into the leading prompt
+//	                inline         the model takes them where they were said
+//	cache           blocks         breakpoints move along with the messages
+//	                auto           the server moves one breakpoint by itself
+//	                off            none
+//	eager_tools     off, on        tool arguments are streamed as they are written
 //
-// A change of the tool list always goes into the leading list. With system =
-// messages such a change, and a baseline in the middle of a transcript, leave
+// A change of the tool list always goes into the leading list. With inline
+// updates such a change, and a baseline in the middle of a transcript, leave
 // out the thinking before it: it is bound to the prefix that went away.
 //
 // This package depends on the standard library, package model and its wire

@@ -32,7 +32,7 @@ var (
 		Provider: "anthropic", ID: "claude-new", ContextWindow: 1_000_000, MaxOutput: 128_000, Images: true,
 		ThinkingLevels: []model.ThinkingLevel{"low", "medium", "high", "xhigh", "max"},
 		Prices:         &model.Prices{Input: 4, Output: 20, CacheRead: 0.2, CacheWrite: 5},
-		Quirks:         map[string]string{"thinkingOff": "disabled", "system": "messages", "cache": "auto", "eagerTools": "on"},
+		Quirks:         map[string]string{"thinking_off": "disabled", "system_updates": "inline", "cache": "auto", "eager_tools": "on"},
 	}
 	budget = model.Info{
 		Provider: "anthropic", ID: "claude-old", ContextWindow: 200_000, MaxOutput: 64_000, Images: true,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,13 +22,15 @@ const (
 	maxPauses  = 8 // how often one answer may ask to be continued
 )
 
-// Options configure a [Provider]. One of the credentials is needed unless
-// Keyless is set; of several the first in this order is used.
+// Options configure a [Provider]. Of several credentials the first in this
+// order is used.
 type Options struct {
 	OAuthToken string // sent as a bearer token with the beta header for OAuth
 	AuthToken  string // sent as a bearer token
 	APIKey     string // sent as x-api-key
-	Keyless    bool   // the server wants no credential
+	// KeyOptional says that the server works without a credential, as local
+	// ones do.
+	KeyOptional bool
 
 	// BaseURL is the server without the path /v1/messages; default
 	// [DefaultBaseURL].
@@ -39,7 +42,8 @@ type Options struct {
 	// fails as stalled; default 180 s.
 	IdleTimeout time.Duration
 	// Headers are added to every request. Values of Anthropic-Beta are joined
-	// with those the adapter sends.
+	// with those the adapter sends. A header that holds a credential
+	// (Authorization, X-Api-Key) stands for the options above.
 	Headers http.Header
 }
 
@@ -68,10 +72,17 @@ func New(opts *Options) *Provider {
 		client: wire.NewClient(&wire.Options{HTTPClient: opts.HTTPClient, IdleTimeout: opts.IdleTimeout}),
 		url:    strings.TrimRight(cmp.Or(opts.BaseURL, DefaultBaseURL), "/") + "/v1/messages",
 		header: http.Header{},
-		usable: opts.Keyless,
+		usable: opts.KeyOptional,
 	}
 	for name, values := range opts.Headers {
-		p.header[http.CanonicalHeaderKey(name)] = append([]string(nil), values...)
+		name = http.CanonicalHeaderKey(name)
+		p.header[name] = slices.Clone(values)
+		if name == "Authorization" || name == "X-Api-Key" {
+			p.usable = true
+			for _, v := range values {
+				p.secrets = append(p.secrets, v, strings.TrimPrefix(v, "Bearer "))
+			}
+		}
 	}
 	betas := p.header.Values("Anthropic-Beta")
 	if p.header.Get("Anthropic-Version") == "" {
@@ -88,7 +99,7 @@ func New(opts *Options) *Provider {
 		p.header.Set("X-Api-Key", secret)
 	}
 	if secret != "" {
-		p.usable, p.secrets = true, []string{secret}
+		p.usable, p.secrets = true, append(p.secrets, secret)
 	}
 	if len(betas) > 0 {
 		p.header.Set("Anthropic-Beta", strings.Join(betas, ","))

@@ -351,7 +351,8 @@ func TestProvider_Credentials(t *testing.T) {
 		{"bearer token", Options{AuthToken: key, APIKey: "other"}, map[string]string{"X-Api-Key": "", "Authorization": "Bearer " + key}},
 		{"OAuth token", Options{OAuthToken: key, Headers: http.Header{"anthropic-beta": {"x-1"}, "x-team": {"t"}}},
 			map[string]string{"X-Api-Key": "", "Authorization": "Bearer " + key, "Anthropic-Beta": "x-1,oauth-2025-04-20", "X-Team": "t"}},
-		{"none wanted", Options{Keyless: true}, map[string]string{"X-Api-Key": "", "Authorization": "", "Anthropic-Version": "2023-06-01"}},
+		{"header", Options{Headers: http.Header{"authorization": {"Bearer " + key}}}, map[string]string{"X-Api-Key": "", "Authorization": "Bearer " + key}},
+		{"none wanted", Options{KeyOptional: true}, map[string]string{"X-Api-Key": "", "Authorization": "", "Anthropic-Version": "2023-06-01"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

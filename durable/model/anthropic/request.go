@@ -74,51 +74,37 @@ type imageSource struct {
 	Data      []byte `json:"data"`
 }
 
-// The values of the quirks; doc.go says what they mean.
-const (
-	quirkThinking    = "thinking"
-	thinkingBudget   = "budget"
-	quirkThinkingOff = "thinkingOff"
-	offDisabled      = "disabled"
-	offBetweenTools  = "between_tools"
-	offAlways        = "always"
-	quirkSystem      = "system"
-	systemMessages   = "messages"
-	quirkCache       = "cache"
-	cacheAuto        = "auto"
-	cacheOff         = "off"
-	quirkEagerTools  = "eagerTools"
-	eagerOn          = "on"
-)
-
 // encode returns the body for the transcript, which is req.Messages, possibly
 // with a paused turn behind it.
 func encode(req *model.Request, messages []model.Message) ([]byte, error) {
-	info := &req.Model
-	t := newTranscript(req, messages)
+	sw, err := switchesOf(req.Model.Quirks)
+	if err != nil {
+		return nil, err
+	}
+	t := newTranscript(req, &sw, messages)
 	if len(t.out) == 0 {
 		return nil, errors.New("the request has no message")
 	}
-	r := &request{Model: info.ID, Stream: true, Messages: t.out}
+	r := &request{Model: req.Model.ID, Stream: true, Messages: t.out}
 	for i := range t.system.Tools {
-		r.Tools = append(r.Tools, toolOf(&t.system.Tools[i], info))
+		r.Tools = append(r.Tools, toolOf(&t.system.Tools[i], &sw))
 	}
 	if prompt := t.system.Prompt(); !blank(prompt) {
 		r.System = []*content{textBlock(prompt)}
 	}
-	r.setThinking(req)
-	r.setCache(info.Quirks[quirkCache])
+	r.setThinking(req, &sw)
+	r.setCache(sw.cache)
 	return wire.Marshal(r)
 }
 
-func toolOf(t *model.Tool, info *model.Info) *tool {
+func toolOf(t *model.Tool, sw *switches) *tool {
 	schema := wire.ValidText(t.Parameters)
 	if len(schema) == 0 {
 		schema = json.RawMessage(`{"type":"object"}`)
 	}
 	return &tool{
 		Name: t.Name, Description: t.Description, InputSchema: schema,
-		Eager: info.Quirks[quirkEagerTools] == eagerOn,
+		Eager: sw.eagerTools == on,
 	}
 }
 
@@ -136,7 +122,7 @@ const minBudget = 1024 // the least the API takes
 
 // setThinking sets thinking and the output limit, which belong together: a
 // budget is added to the limit, effort counts within it (E12.4).
-func (r *request) setThinking(req *model.Request) {
+func (r *request) setThinking(req *model.Request, sw *switches) {
 	info := &req.Model
 	limit := func(n int) int {
 		if info.MaxOutput > 0 {
@@ -145,16 +131,16 @@ func (r *request) setThinking(req *model.Request) {
 		return n
 	}
 	r.MaxTokens = limit(req.MaxOutputTokens)
-	off := req.ThinkingLevel == "" || req.ThinkingLevel == model.ThinkingOff
+	none := req.ThinkingLevel == "" || req.ThinkingLevel == model.ThinkingOff
 	switch {
-	case off && info.Quirks[quirkThinkingOff] == offDisabled:
+	case none && sw.thinkingOff == offDisabled:
 		r.Thinking = &thinking{Type: "disabled"}
-	case off && info.Quirks[quirkThinkingOff] == offBetweenTools:
+	case none && sw.thinkingOff == offBetweenTools:
 		r.Thinking = &thinking{Type: "between_tools"}
-	case off && info.Quirks[quirkThinkingOff] == offAlways:
+	case none && sw.thinkingOff == offAlways:
 		r.OutputConfig = &outputConfig{Effort: string(model.ThinkingLow)}
-	case off:
-	case info.Quirks[quirkThinking] == thinkingBudget:
+	case none:
+	case sw.thinking == thinkingBudget:
 		if r.openRoundWithoutThinking() {
 			return
 		}
@@ -213,7 +199,7 @@ const lookBack = 16
 // prompt, and at the end of the messages. The one at the previous end lets the
 // server find what it wrote there when a round has many blocks.
 func (r *request) setCache(mode string) {
-	if mode == cacheOff {
+	if mode == off {
 		return
 	}
 	mark := &cacheControl{Type: "ephemeral"}

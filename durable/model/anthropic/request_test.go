@@ -152,8 +152,8 @@ func TestEncode_Thinking(t *testing.T) {
 		{"the model's maximum bounds the limit", adaptive, "low", 200_000, 128_000, 128_000, `{"type":"adaptive","display":"summarized"} {"effort":"low"}`},
 		{"an unknown maximum does not", adaptive, "low", 200_000, 0, 200_000, `{"type":"adaptive","display":"summarized"} {"effort":"low"}`},
 		{"off where it can be disabled", adaptive, "off", 100, 128_000, 100, `{"type":"disabled"} null`},
-		{"off between tools", quirk(adaptive, "thinkingOff", "between_tools"), "off", 100, 128_000, 100, `{"type":"between_tools"} null`},
-		{"off where it cannot be", quirk(adaptive, "thinkingOff", "always"), "off", 100, 128_000, 100, `null {"effort":"low"}`},
+		{"off between tools", quirk(adaptive, "thinking_off", "between_tools"), "off", 100, 128_000, 100, `{"type":"between_tools"} null`},
+		{"off where it cannot be", quirk(adaptive, "thinking_off", "always"), "off", 100, 128_000, 100, `null {"effort":"low"}`},
 		{"off where nothing is wanted", budget, "off", 100, 64_000, 100, `null null`},
 		{"no level is off", budget, "", 100, 64_000, 100, `null null`},
 		{"a budget is added to the limit (E12.4)", budget, "low", 32_000, 64_000, 36_096, `{"type":"enabled","budget_tokens":4096} null`},
@@ -427,4 +427,16 @@ func TestEncode_AlwaysAccepted(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, body, again, "the same transcript gives the same bytes")
 	})
+}
+
+func TestQuirks(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, CheckQuirks(adaptive.Quirks))
+	require.NoError(t, CheckQuirks(nil))
+	require.ErrorContains(t, CheckQuirks(map[string]string{"thinkin": "budget"}), `quirk "thinkin" is unknown`)
+	require.ErrorContains(t, CheckQuirks(map[string]string{"cache": "yes"}), `quirk cache: "yes" is not one of blocks, auto, off`)
+	_, err := encode(newRequest(quirk(adaptive, "cache", "yes"), nil), ask("hi"))
+	require.ErrorContains(t, err, "quirk cache")
+	_, err = encode(newRequest(quirk(adaptive, "of_another_adapter", "x"), nil), ask("hi"))
+	require.NoError(t, err)
 }

@@ -27,9 +27,9 @@ type transcript struct {
 	sections int // system messages up to this one are in the leading prompt
 }
 
-func newTranscript(req *model.Request, messages []model.Message) *transcript {
+func newTranscript(req *model.Request, sw *switches, messages []model.Message) *transcript {
 	t := &transcript{req: req, ids: map[string]string{}, taken: map[string]bool{}}
-	t.foldSystem(messages)
+	t.foldSystem(messages, sw.systemUpdates == updatesInline)
 	for i := range messages {
 		m := &messages[i]
 		switch m.Role {
@@ -58,8 +58,7 @@ func newTranscript(req *model.Request, messages []model.Message) *transcript {
 // foldSystem finds what goes into the leading prompt: everything, or, for
 // models that take system messages where they were said, everything up to the
 // last baseline or the first message of another kind.
-func (t *transcript) foldSystem(messages []model.Message) {
-	inPlace := t.req.Model.Quirks[quirkSystem] == systemMessages
+func (t *transcript) foldSystem(messages []model.Message, inline bool) {
 	t.sections = -1
 	leading := true
 	for i := range messages {
@@ -68,10 +67,10 @@ func (t *transcript) foldSystem(messages []model.Message) {
 			leading = false
 			continue
 		}
-		if !inPlace || leading || m.Baseline {
+		if !inline || leading || m.Baseline {
 			t.sections = i
 		}
-		if inPlace && !leading && (m.Baseline || len(m.ToolsAdded)+len(m.ToolsRemoved) > 0) {
+		if inline && !leading && (m.Baseline || len(m.ToolsAdded)+len(m.ToolsRemoved) > 0) {
 			t.unbound = i
 		}
 	}
