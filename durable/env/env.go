@@ -49,6 +49,9 @@ type Environment interface {
 	// and failed is no error: its exit code says so. On a timeout (code
 	// Timeout) or a cancelled ctx (code Aborted) everything that this call
 	// started is dead when Exec returns, and the result holds what is known.
+	// What a command left running when it ended is killed too; Exec does not
+	// wait for it. A command that cannot be started, in that folder or at all,
+	// is SpawnFailed.
 	Exec(ctx context.Context, req ExecRequest) (ExecResult, error)
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // fail makes an error of what the system said about path p.
-func fail(p string, err error) error {
+func fail(p string, err error) *env.Error {
 	var known *env.Error
 	if errors.As(err, &known) {
 		return known

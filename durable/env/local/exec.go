@@ -3,12 +3,15 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"io/fs"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/wp-durable/wp-durable/durable/env"
 	"github.com/wp-durable/wp-durable/durable/env/process"
@@ -23,19 +26,9 @@ func (e *Env) Exec(ctx context.Context, req env.ExecRequest) (env.ExecResult, er
 	if (req.Command == "") == (len(req.Argv) == 0) {
 		return res, &env.Error{Code: env.Invalid, Message: "exactly one of Command and Argv must be set"}
 	}
-	dir := "."
-	if req.Dir != "" {
-		var err error
-		if dir, err = e.rel(req.Dir); err != nil {
-			return res, err
-		}
-	}
-	info, err := e.root.Stat(dir)
+	dir, err := e.startDir(req.Dir)
 	if err != nil {
-		return res, fail(req.Dir, err)
-	}
-	if !info.IsDir() {
-		return res, &env.Error{Code: env.NotDirectory, Path: req.Dir, Message: "is not a directory"}
+		return res, err
 	}
 	// a command may have put something else there; others must still run
 	_ = e.root.MkdirAll(tempDir, 0o755)
@@ -50,9 +43,25 @@ func (e *Env) Exec(ctx context.Context, req env.ExecRequest) (env.ExecResult, er
 	// not bound to ctx: process.Run ends the command and all it started
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program)
 	cmd.Args = slices.Clone(argv)
-	cmd.Dir = filepath.Join(e.dir, dir)
+	cmd.Dir = dir
 	cmd.Env = slices.Clone(e.opts.Env)
 	return process.Run(ctx, &process.Command{Cmd: cmd, SpillDir: e.opts.SpillDir, Publish: e.publish}, req)
+}
+
+// startDir returns the absolute path of the folder a command starts in.
+func (e *Env) startDir(p string) (string, error) {
+	rel, err := e.rel(cmp.Or(p, "."))
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = e.root.Stat(rel); err == nil && !info.IsDir() {
+			err = syscall.ENOTDIR
+		}
+	}
+	if err != nil {
+		cause := fail(p, err)
+		return "", &env.Error{Code: env.SpawnFailed, Path: cause.Path, Message: cause.Message, Err: cause}
+	}
+	return filepath.Join(e.dir, rel), nil
 }
 
 func (e *Env) publish(ctx context.Context, name string, r io.Reader) (string, error) {
