@@ -162,6 +162,14 @@ func insert[T ~int64](ids []T, id T) []T {
 	return slices.Insert(ids, at, id)
 }
 
+// remove takes an id out of ascending ones.
+func remove[T ~int64](ids []T, id T) []T {
+	if at, found := slices.BinarySearch(ids, id); found {
+		return slices.Delete(ids, at, at+1)
+	}
+	return ids
+}
+
 // encode returns v as JSON, with the text of raw JSON values kept.
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer

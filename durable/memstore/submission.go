@@ -55,14 +55,17 @@ func (s *Store) checkRequests(submissions []submission) error {
 }
 
 func (s *Store) putSubmission(sub submission) {
+	if old, ok := s.submissions[sub.id]; ok {
+		delete(s.open[old.conversation], sub.id)
+		delete(s.requests, requestKey{old.conversation, old.requestID})
+	}
 	s.submissions[sub.id] = sub
 	open := s.open[sub.conversation]
-	switch {
-	case !sub.open:
-		delete(open, sub.id)
-	case open == nil:
-		s.open[sub.conversation] = map[durable.SubmissionID]bool{sub.id: true}
-	default:
+	if sub.open && open == nil {
+		open = map[durable.SubmissionID]bool{}
+		s.open[sub.conversation] = open
+	}
+	if sub.open {
 		open[sub.id] = true
 	}
 	if sub.requestID != "" {

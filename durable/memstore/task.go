@@ -31,6 +31,9 @@ func encodeTask(r *durable.TaskRecord) (task, error) {
 
 // putTask stores a task. With a terminal one end its documents and its partial.
 func (s *Store) putTask(t task) {
+	if old, ok := s.tasks[t.id]; ok && old.tree != t.tree {
+		s.work[old.tree] = remove(s.work[old.tree], t.id)
+	}
 	s.tasks[t.id] = t
 	s.work[t.tree] = insert(s.work[t.tree], t.id)
 	if !t.live {
