@@ -1,0 +1,139 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wp-durable/wp-durable/tools/isolation/internal/helper"
+)
+
+// serverImage is what to do when nothing else helps.
+const serverImage = "or run the server's container image"
+
+// detect finds the strongest level that can work here, and why stronger ones
+// cannot. A server that runs as root uses agent users or nothing: what root
+// could do otherwise would be weaker than what was asked for.
+func (h *host) detect(ctx context.Context) (Level, []Attempt) {
+	candidates := []Level{Bwrap, Landlock}
+	if os.Geteuid() == 0 {
+		candidates = []Level{Root}
+	}
+	if h.opts.Level != "" {
+		candidates = []Level{h.opts.Level}
+	}
+	var tried []Attempt
+	for _, l := range candidates {
+		var err error
+		switch l {
+		case Root:
+			err = rootWorks()
+		case Bwrap:
+			if h.bwrap, err = findBwrap(ctx); err == nil {
+				err = h.bwrapNetwork()
+			}
+		case Landlock:
+			err = h.landlockWorks()
+		case None:
+			err = errors.New("switched off")
+		}
+		if err == nil {
+			return l, tried
+		}
+		tried = append(tried, Attempt{l, err.Error()})
+	}
+	return None, tried
+}
+
+// rootCaps are what the server needs to become others and end their processes.
+var rootCaps = map[string]uint{
+	"CAP_SETUID": unix.CAP_SETUID, "CAP_SETGID": unix.CAP_SETGID, "CAP_SETPCAP": unix.CAP_SETPCAP,
+	"CAP_KILL": unix.CAP_KILL, "CAP_CHOWN": unix.CAP_CHOWN,
+}
+
+func rootWorks() error {
+	if os.Geteuid() != 0 {
+		return errors.New("the server does not run as root")
+	}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&head, &caps[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	var missing []string
+	for name, c := range rootCaps {
+		if caps[c/32].Effective&(1<<(c%32)) == 0 {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("root lacks %s; give them to the container, or start the server as an ordinary user", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func (h *host) bwrapNetwork() error {
+	if h.opts.Network == NetworkOn && helper.LandlockABI() < helper.ScopeABI {
+		return fmt.Errorf("network is on, and only Landlock ABI %d keeps commands from your other programs' sockets then; the kernel has %d",
+			helper.ScopeABI, helper.LandlockABI())
+	}
+	return nil
+}
+
+func (h *host) landlockWorks() error {
+	if abi := helper.LandlockABI(); abi < helper.ScopeABI {
+		return fmt.Errorf("Landlock ABI %d or newer is needed, the kernel has %d", helper.ScopeABI, abi)
+	}
+	if !helper.SeccompWorks() {
+		return errors.New("the kernel takes no system call filter")
+	}
+	// Landlock only allows, so nothing inside an allowed folder can be hidden.
+	for _, dir := range join(systemDirs, h.opts.ReadOnly) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && inside(h.data, real) {
+			return fmt.Errorf("the data folder is inside %s, which commands must read; set WP_DURABLE_DATA_DIR to another", dir)
+		}
+	}
+	return nil
+}
+
+// advice says why nothing works and what would.
+func advice(tried []Attempt) string {
+	var parts []string
+	install := false
+	for _, t := range tried {
+		parts = append(parts, fmt.Sprintf("%s: %s", t.Level, t.Reason))
+		install = install || t.Level == Bwrap
+	}
+	s := "commands cannot be isolated here (" + strings.Join(parts, "; ") + ")"
+	if install {
+		return s + "; install bubblewrap, " + serverImage
+	}
+	return s + "; " + strings.TrimPrefix(serverImage, "or ")
+}
+
+// notes says in which respects the level is weaker than the others.
+func (h *host) notes() []string {
+	var notes []string
+	switch h.level {
+	case Root:
+		if h.pool.ids.single() {
+			notes = append(notes, "all trees share one user id; a range in WP_DURABLE_AGENT_UIDS gives each its own")
+		}
+		if abi := helper.LandlockABI(); abi < helper.ScopeABI {
+			notes = append(notes, fmt.Sprintf("the kernel's Landlock (ABI %d) does not keep commands of one user from signalling each other", abi))
+		}
+	case Landlock:
+		notes = append(notes,
+			fmt.Sprintf("the process limit is what you run when a command starts, plus %d", h.opts.NPROC),
+			"commands have no network",
+			"names, sizes and times of files outside the work folder can be looked up by those who guess their paths",
+			"there is no /tmp; TMPDIR is in the work folder",
+		)
+	}
+	return notes
+}

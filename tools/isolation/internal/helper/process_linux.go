@@ -1,0 +1,145 @@
+package helper
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// closeOnExec marks every descriptor from first on, so that none which the
+// program that started us left open reaches a command.
+func closeOnExec(first uint) error {
+	err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	// Kernels before 5.11 and some container profiles do not have it.
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list descriptors: %w", err)
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err == nil && uint(fd) >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// process is one line of the process list.
+type process struct {
+	pid, parent int
+	// dead tells that no thread of it runs any more. A process whose first
+	// thread has ended is shown as a zombie while others run.
+	dead bool
+}
+
+// processes lists what runs now, as far as this process may see it.
+func processes() ([]process, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []process
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		// The name in parentheses may hold anything; the fields follow it.
+		end := bytes.LastIndexByte(b, ')')
+		if end < 0 {
+			continue
+		}
+		fields := strings.Fields(string(b[end+1:]))
+		if len(fields) < 18 {
+			continue
+		}
+		parent, _ := strconv.Atoi(fields[1])
+		threads, _ := strconv.Atoi(fields[17])
+		state := fields[0]
+		list = append(list, process{
+			pid: pid, parent: parent,
+			dead: state == "X" || state == "Z" && threads <= 1,
+		})
+	}
+	return list, nil
+}
+
+// descendants lists the children of pid, theirs, and so on.
+func descendants(pid int) []process {
+	all, err := processes()
+	if err != nil {
+		return nil
+	}
+	children := make(map[int][]process)
+	for _, p := range all {
+		children[p.parent] = append(children[p.parent], p)
+	}
+	var found []process
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		found = append(found, children[queue[0]]...)
+		for _, p := range children[queue[0]] {
+			queue = append(queue, p.pid)
+		}
+	}
+	return found
+}
+
+// Users lists the processes, by user id, that run as one of the real,
+// effective or saved ids between first and last. Dead ones do not count.
+func Users(first, last int) (map[int][]int, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	users := make(map[int][]int)
+	for _, p := range all {
+		if p.dead {
+			continue
+		}
+		s, err := readStatus("/proc/" + strconv.Itoa(p.pid) + "/status")
+		if err != nil {
+			continue // it has ended
+		}
+		seen := make(map[int]bool)
+		for _, uid := range s.UIDs[:3] {
+			if uid >= first && uid <= last && !seen[uid] {
+				seen[uid] = true
+				users[uid] = append(users[uid], p.pid)
+			}
+		}
+	}
+	return users, nil
+}
+
+// countTasks counts the threads of a user, which is what the kernel counts
+// against the process limit.
+func countTasks(uid int) (int, error) {
+	all, err := processes()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, p := range all {
+		s, err := readStatus("/proc/" + strconv.Itoa(p.pid) + "/status")
+		if err == nil && s.UIDs[0] == uid {
+			n += max(s.Threads, 1)
+		}
+	}
+	return n, nil
+}

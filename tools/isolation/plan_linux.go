@@ -1,0 +1,136 @@
+package isolation
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"github.com/wp-durable/wp-durable/tools/isolation/internal/helper"
+)
+
+// What commands may read at the levels that bound reading: the system's
+// programs and libraries, and of /etc what these need. Accounts, host keys,
+// service configurations and sockets are not among it.
+var (
+	systemDirs = []string{
+		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	}
+	systemFiles = []string{
+		"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/crypto-policies",
+		"/etc/fonts", "/etc/java", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+		"/etc/locale.alias", "/etc/magic", "/etc/mime.types", "/etc/nodejs", "/etc/os-release", "/etc/perl",
+		"/etc/pki", "/etc/protocols", "/etc/python3", "/etc/services", "/etc/ssl", "/etc/terminfo", "/etc/timezone",
+	}
+	networkFiles = []string{
+		"/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf",
+	}
+	// At the level root everything that a system's users may read is there to
+	// read but other users' data; modes and owners bound the rest.
+	rootDirs = []string{
+		"/etc", "/opt", "/proc", "/sys", "/dev", "/nix", "/snap", "/run/systemd/resolve", "/run/resolvconf",
+	}
+	rootWritable = []string{"/dev/shm", "/dev/pts"}
+	rootDevices  = []string{"/dev/tty", "/dev/ptmx"}
+	devices      = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+	// Of /proc a person's commands see the machine and no process.
+	machineFiles = []string{
+		"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version",
+		"/proc/filesystems", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random", "/proc/sys/vm/overcommit_memory",
+		"/sys/devices/system/cpu", "/sys/kernel/mm/transparent_hugepage",
+	}
+)
+
+// Who commits are by when a command does not say (S6.1).
+const (
+	gitName  = "agent"
+	gitEmail = "agent@wp-durable.invalid"
+)
+
+// allowedEnv are the variables that a command gets, and no other.
+var allowedEnv = []string{
+	"HOME", "TMPDIR", "PATH", "LANG", "WP_CONVERSATION_ID",
+	"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
+}
+
+func (e *environment) variables() []string {
+	work := e.tree.path
+	list := []string{
+		"HOME=" + work, "TMPDIR=" + filepath.Join(work, tempDir),
+		"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
+		"WP_CONVERSATION_ID=" + strconv.FormatInt(e.conversation, 10),
+		"GIT_AUTHOR_NAME=" + gitName, "GIT_AUTHOR_EMAIL=" + gitEmail,
+		"GIT_COMMITTER_NAME=" + gitName, "GIT_COMMITTER_EMAIL=" + gitEmail,
+	}
+	if e.host.weak("env") {
+		list = append(list, "WEAK_SECRET=left in by a test")
+	}
+	return list
+}
+
+// plan says how the level runs argv in dir.
+func (e *environment) plan(argv []string, dir string) *helper.Plan {
+	h := e.host
+	p := &helper.Plan{
+		Argv: argv, Env: e.variables(), WorkDir: e.tree.path, Dir: dir,
+		FSize: h.opts.FSize, NPROC: h.opts.NPROC, Weaken: h.opts.weaken,
+		Seccomp: &helper.Seccomp{NoSockets: !h.network},
+	}
+	scope := 0
+	switch h.level {
+	case Root:
+		a, _ := h.agentOf(e.tree.id) // known since the folder was opened
+		p.Switch, p.UID, p.GID = true, a.uid, a.gid
+		p.Landlock = &helper.Landlock{
+			FS:        true,
+			ReadOnly:  join(systemDirs, rootDirs, h.opts.ReadOnly),
+			ReadWrite: append([]string{e.tree.path}, rootWritable...),
+			Devices:   join(devices, rootDevices),
+		}
+		if h.weak("uid") {
+			p.Switch = false
+		}
+	case Bwrap:
+		p.NoBounding, p.Init = true, !h.weak("pidns")
+		p.Seccomp.NoSockets = false // the namespace has no network, and no socket to reach
+		if h.network {
+			scope = helper.ScopeABI // sockets without a file live in the network's namespace
+		}
+		p.Landlock = &helper.Landlock{MinABI: scope}
+	case Landlock:
+		p.NPROCAbove = true
+		p.Seccomp.NoSockets, p.Seccomp.SameUser, p.Seccomp.Broker = true, true, true
+		p.Landlock = &helper.Landlock{
+			FS:        true,
+			ReadOnly:  join(systemDirs, systemFiles, machineFiles, h.opts.ReadOnly),
+			ReadWrite: []string{e.tree.path},
+			Devices:   devices,
+			MinABI:    helper.ScopeABI,
+		}
+	}
+	return p
+}
+
+func join(lists ...[]string) []string {
+	var out []string
+	for _, l := range lists {
+		out = append(out, l...)
+	}
+	return out
+}
+
+// command is the process to start for a plan: a supervisor, and at the level
+// bwrap around it bubblewrap.
+func (h *host) command(p *helper.Plan) *exec.Cmd {
+	var cmd *exec.Cmd
+	if h.level == Bwrap {
+		// Descriptors follow the three that every supervisor gets.
+		cmd = exec.Command(h.bwrap.path, h.bwrapArgs(p, helper.ReportFD+2)...)
+		cmd.ExtraFiles = []*os.File{h.exe}
+	} else {
+		cmd = exec.Command(selfExe, helper.RoleRun)
+		cmd.Args[0] = "wp-durable"
+	}
+	cmd.Env, cmd.Dir = []string{}, "/"
+	return cmd
+}
