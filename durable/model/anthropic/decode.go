@@ -99,11 +99,8 @@ func (d *decoder) read(s *wire.Stream) (paused bool, err error) {
 	d.current = model.Usage{}
 	for !d.ended {
 		ev, err := s.Next()
-		if err == io.EOF && d.stop != "" {
-			break // some servers end here; the stop reason is what counts
-		}
 		if err == io.EOF {
-			return false, s.Incomplete()
+			break // fine after a stop reason: some servers leave message_stop out
 		}
 		if err != nil {
 			return false, err

@@ -231,6 +231,27 @@ func TestClient_SlowIsNotStalled(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Nor is a request whose body takes long to send.
+func TestClient_SlowUploadIsNotStalled(t *testing.T) {
+	t.Parallel()
+	const idle = 400 * time.Millisecond
+	c, req := serve(t, idle, func(w http.ResponseWriter, r *http.Request) {
+		tick := time.NewTicker(idle / 10)
+		defer tick.Stop()
+		for {
+			if _, err := io.CopyN(io.Discard, r.Body, 1<<20); err != nil {
+				break
+			}
+			<-tick.C
+		}
+		stream(w, "data: 1\n\n")
+	})
+	req.Body = make([]byte, 32<<20)
+	s, err := c.Do(t.Context(), req)
+	require.NoError(t, err)
+	s.Close()
+}
+
 func TestClient_ConnectionLost(t *testing.T) {
 	t.Parallel()
 	t.Run("in the middle of an answer", func(t *testing.T) {
