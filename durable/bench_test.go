@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,17 +17,28 @@ import (
 	"github.com/wp-durable/wp-durable/durable/memstore"
 	"github.com/wp-durable/wp-durable/durable/model"
 	"github.com/wp-durable/wp-durable/durable/model/faux"
+	"github.com/wp-durable/wp-durable/durable/sqlstore/sqlite"
 )
 
 // BenchmarkTurns runs turns with one tool call each on a model without latency,
 // in 1, 16 and 64 conversations (E18). A conversation is replaced after 20
 // turns.
 func BenchmarkTurns(b *testing.B) {
-	for name, open := range map[string]func(b *testing.B) durable.Store{
-		"memory": func(*testing.B) durable.Store { return memstore.New() },
-	} {
+	stores := []struct {
+		name string
+		open func(b *testing.B) durable.Store
+	}{
+		{"memory", func(*testing.B) durable.Store { return memstore.New() }},
+		{"sqlite", func(b *testing.B) durable.Store {
+			s, err := sqlite.Open(context.Background(), filepath.Join(b.TempDir(), "bench.db"), nil)
+			require.NoError(b, err)
+			b.Cleanup(func() { require.NoError(b, s.Close()) })
+			return s
+		}},
+	}
+	for _, s := range stores {
 		for _, n := range []int{1, 16, 64} {
-			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) { benchTurns(b, open(b), n) })
+			b.Run(fmt.Sprintf("%s/%d", s.name, n), func(b *testing.B) { benchTurns(b, s.open(b), n) })
 		}
 	}
 }

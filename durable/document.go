@@ -155,7 +155,7 @@ func (d *Doc[T]) read(tx *Tx, key DocKey) (T, error) {
 		return zero, err
 	}
 	if ed := tx.docs[key]; ed != nil {
-		raw, err := json.Marshal(ed.value)
+		raw, err := encode(ed.value)
 		if err != nil {
 			return zero, fmt.Errorf("document %s: %w", key.Kind, err)
 		}
@@ -232,7 +232,7 @@ func (d *Doc[T]) updateGlobal(ctx context.Context, e *Engine, key DocKey, fn fun
 		if err := e.protect("update of document "+key.Kind, func() error { return fn(&v) }); err != nil {
 			return err
 		}
-		raw, err := json.Marshal(v)
+		raw, err := encode(v)
 		if err != nil {
 			return fmt.Errorf("document %s: %w", key.Kind, err)
 		}
@@ -336,7 +336,7 @@ func (tx *Tx) ownsDoc(key DocKey) error {
 
 // write makes what is to be stored, nil when nothing changed.
 func (ed *docEdit) write(tx *Tx) (*DocumentWrite, error) {
-	raw, err := json.Marshal(ed.value)
+	raw, err := encode(ed.value)
 	if err != nil {
 		return nil, fmt.Errorf("document %s: %w", ed.key.Kind, err)
 	}

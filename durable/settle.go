@@ -227,12 +227,3 @@ func (tx *Tx) settleSub(s *SubmissionRecord, status SubmissionStatus, reason str
 	s.Status, s.Reason, s.Detail, s.SettledAt, s.Queued = status, reason, detail, &at, nil
 	tx.settled = append(tx.settled, s.ID)
 }
-
-// marshalRaw encodes a value of the engine's own, which cannot fail.
-func marshalRaw(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic("durable: encode: " + err.Error())
-	}
-	return raw
-}

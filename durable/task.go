@@ -86,7 +86,7 @@ func NewTask[In, Ckpt, Res any](spec TaskSpec[In, Ckpt, Res]) *Task[In, Ckpt, Re
 			}
 			ckpt = spec.Initial(in)
 		}
-		return json.Marshal(ckpt)
+		return encode(ckpt)
 	}
 	for name, handler := range spec.Phases {
 		if name == "" || handler == nil {
@@ -115,11 +115,11 @@ func NewTask[In, Ckpt, Res any](spec TaskSpec[In, Ckpt, Res]) *Task[In, Ckpt, Re
 			if err != nil {
 				return nil, nil, err
 			}
-			rawIn, err := json.Marshal(in)
+			rawIn, err := encode(in)
 			if err != nil {
 				return nil, nil, err
 			}
-			rawCkpt, err := json.Marshal(c)
+			rawCkpt, err := encode(c)
 			return rawIn, rawCkpt, err
 		}
 	}
@@ -139,7 +139,7 @@ type TaskOptions struct {
 
 // StartTask creates a task in a commit; it begins once the commit is stored.
 func StartTask[In, Ckpt, Res any](tx *Tx, kind *Task[In, Ckpt, Res], in In, opts TaskOptions) (TaskID, error) {
-	raw, err := json.Marshal(in)
+	raw, err := encode(in)
 	if err != nil {
 		return 0, fmt.Errorf("start task %s: input: %w", kind.def.name, err)
 	}

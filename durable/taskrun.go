@@ -116,7 +116,7 @@ func (run *TaskRun[In, Ckpt, Res]) Wait(phase string, ckpt Ckpt, on WaitOptions)
 // Complete ends the task with a result.
 func (run *TaskRun[In, Ckpt, Res]) Complete(res Res) Step[Ckpt, Res] {
 	return Step[Ckpt, Res]{func() (step, error) {
-		raw, err := json.Marshal(res)
+		raw, err := encode(res)
 		return step{outcome: &Outcome{Status: OutcomeCompleted, Result: raw}}, err
 	}}
 }
@@ -127,7 +127,7 @@ func (run *TaskRun[In, Ckpt, Res]) Fail(cause error, detail any) Step[Ckpt, Res]
 		o := &Outcome{Status: OutcomeFailed, Error: &TaskError{Message: cause.Error()}}
 		var err error
 		if detail != nil {
-			o.Error.Detail, err = json.Marshal(detail)
+			o.Error.Detail, err = encode(detail)
 		}
 		return step{outcome: o}, err
 	}}
@@ -149,7 +149,7 @@ type step struct {
 }
 
 func nextStep(phase string, ckpt any, wait *WaitOptions) (step, error) {
-	data, err := json.Marshal(ckpt)
+	data, err := encode(ckpt)
 	if err != nil {
 		return step{}, fmt.Errorf("checkpoint: %w", err)
 	}
@@ -405,7 +405,7 @@ func (r *taskRun) memo(ctx context.Context, name string, candidate, out any) err
 	}
 	r.t.mu.RUnlock()
 	if have == nil {
-		raw, err := json.Marshal(candidate)
+		raw, err := encode(candidate)
 		if err != nil {
 			return fmt.Errorf("memo %s: %w", name, err)
 		}
@@ -453,7 +453,7 @@ func (r *taskRun) outcome(ctx context.Context, id TaskID) (*Outcome, error) {
 // one commit; the first one wins. A task that does not wait for it, or was
 // signalled already, is [ErrAlreadySignalled].
 func (e *Engine) Signal(ctx context.Context, id TaskID, name string, payload any) error {
-	raw, err := json.Marshal(payload)
+	raw, err := encode(payload)
 	if err != nil {
 		return fmt.Errorf("signal %s of task %d: %w", name, id, err)
 	}

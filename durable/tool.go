@@ -79,7 +79,7 @@ func NewTool[Args any](spec ToolSpec, run func(ctx context.Context, call *ToolCa
 		if err != nil {
 			panic(fmt.Sprintf("durable.NewTool %s: schema of the arguments: %v", spec.Name, err))
 		}
-		if spec.Parameters, err = json.Marshal(s); err != nil {
+		if spec.Parameters, err = encode(s); err != nil {
 			panic(fmt.Sprintf("durable.NewTool %s: schema of the arguments: %v", spec.Name, err))
 		}
 	}

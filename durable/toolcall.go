@@ -83,7 +83,7 @@ func (c *ToolCall) Commit(ctx context.Context, fn func(ctx context.Context, tx *
 // Details sets JSON for user interfaces, which no model sees. A value that
 // cannot be encoded is reported and left out.
 func (c *ToolCall) Details(v any) {
-	raw, err := json.Marshal(v)
+	raw, err := encode(v)
 	if err != nil {
 		c.e.log.Warn("tool details", slog.String("tool", c.Name()), slog.Any("error", err))
 		return

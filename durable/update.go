@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -203,8 +202,8 @@ func (e *Engine) applied(ctx context.Context, b *Batch) (bool, error) {
 }
 
 func sameJSON(a, b any) bool {
-	x, err1 := json.Marshal(a)
-	y, err2 := json.Marshal(b)
+	x, err1 := encode(a)
+	y, err2 := encode(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
