@@ -11,7 +11,8 @@ import (
 
 // answer collects a running answer and emits its deltas. A block is opened
 // with its first content and never removed, so its position is that of the
-// finished message.
+// finished message. The one exception is reasoning that was announced before
+// a block of later content: it keeps its place even if nothing comes.
 type answer struct {
 	emit   func(model.Delta)
 	blocks []*block

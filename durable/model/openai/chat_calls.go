@@ -67,7 +67,7 @@ func (t *callTable) add(raw json.RawMessage) error {
 	if err := c.keep(raw); err != nil {
 		return err
 	}
-	if c.whole() && strings.TrimSpace(text) == strings.TrimSpace(c.text()) {
+	if strings.TrimSpace(text) == strings.TrimSpace(c.text()) && c.whole() {
 		text = ""
 	}
 	c.pending += text

@@ -350,7 +350,9 @@ func (d *chatDecoder) cutOff() bool {
 	return false
 }
 
+// isObject reports whether s is a JSON object, or nothing, which stands for an
+// empty one.
 func isObject(s string) bool {
 	s = strings.TrimSpace(s)
-	return s == "" || (s[0] == '{' && json.Valid([]byte(s)))
+	return s == "" || (s[0] == '{' && s[len(s)-1] == '}' && json.Valid([]byte(s)))
 }

@@ -18,10 +18,16 @@ type details struct {
 // entry is a JSON object in the order of its fields.
 type entry []entryField
 
+// entryField is a field of an entry. A text that may grow is kept in text, so
+// that a long one costs no more than its pieces.
 type entryField struct {
 	key   string
 	value json.RawMessage
+	text  *strings.Builder
 }
+
+// grows reports whether the pieces of a field are put together.
+func grows(key string) bool { return key == "text" || key == "summary" }
 
 // add takes the entries of a delta and returns the text in them.
 func (d *details) add(list []json.RawMessage) string {
@@ -31,8 +37,7 @@ func (d *details) add(list []json.RawMessage) string {
 		if !ok {
 			continue
 		}
-		text.WriteString(e.text("text"))
-		text.WriteString(e.text("summary"))
+		text.WriteString(e.grown())
 		if n := len(d.entries); n > 0 && d.entries[n-1].continues(e) {
 			d.entries[n-1].merge(e)
 		} else {
@@ -53,7 +58,7 @@ func (d *details) store() {
 		list = append(list, e.json())
 		for _, key := range []string{"signature", "id", "type"} {
 			if proof == "" {
-				proof = e.text(key)
+				proof = e.string(key)
 			}
 		}
 	}
@@ -83,7 +88,13 @@ func parseEntry(raw json.RawMessage) (entry, bool) {
 		if dec.Decode(&value) != nil {
 			return nil, false
 		}
-		e = append(e, entryField{key.(string), value})
+		f := entryField{key: key.(string), value: value}
+		var s string
+		if grows(f.key) && value[0] == '"' && json.Unmarshal(value, &s) == nil {
+			f.text = &strings.Builder{}
+			f.text.WriteString(s)
+		}
+		e = append(e, f)
 	}
 	return e, len(e) > 0
 }
@@ -97,23 +108,35 @@ func (e entry) get(key string) json.RawMessage {
 	return nil
 }
 
-func (e entry) text(key string) string {
+// string returns a field that is a string and does not grow.
+func (e entry) string(key string) string {
 	var s string
 	_ = json.Unmarshal(e.get(key), &s) // what is no string has no text
+	return s
+}
+
+// grown returns the text in the fields that grow.
+func (e entry) grown() string {
+	s := ""
+	for _, f := range e {
+		if f.text != nil {
+			s += f.text.String()
+		}
+	}
 	return s
 }
 
 // continues reports whether o is a further piece of e: text of the same kind
 // at the same index and not of another id.
 func (e entry) continues(o entry) bool {
-	kind := o.text("type")
-	if kind != e.text("type") || (kind != "reasoning.text" && kind != "reasoning.summary") {
+	kind := o.string("type")
+	if kind != e.string("type") || (kind != "reasoning.text" && kind != "reasoning.summary") {
 		return false
 	}
 	if !bytes.Equal(e.get("index"), o.get("index")) {
 		return false
 	}
-	return e.text("id") == "" || o.text("id") == "" || e.text("id") == o.text("id")
+	return e.string("id") == "" || o.string("id") == "" || e.string("id") == o.string("id")
 }
 
 // merge adds a further piece: text grows, other fields take the newer value.
@@ -127,12 +150,10 @@ next:
 			}
 			switch {
 			case string(f.value) == "null":
-			case f.key == "text" || f.key == "summary":
-				if joined, err := wire.Marshal(e.text(f.key) + o.text(f.key)); err == nil {
-					have.value = joined
-				}
+			case have.text != nil && f.text != nil:
+				have.text.WriteString(f.text.String())
 			default:
-				have.value = f.value
+				have.value, have.text = f.value, f.text
 			}
 			continue next
 		}
@@ -146,11 +167,12 @@ func (e entry) json() json.RawMessage {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		key, err := wire.Marshal(f.key)
-		if err != nil {
-			continue
+		key, _ := wire.Marshal(f.key) // a string always has a JSON form
+		value := f.value
+		if f.text != nil {
+			value, _ = wire.Marshal(f.text.String())
 		}
-		out = append(append(append(out, key...), ':'), f.value...)
+		out = append(append(append(out, key...), ':'), value...)
 	}
 	return append(out, '}')
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/wp-durable/wp-durable/durable/model"
 	"github.com/wp-durable/wp-durable/durable/model/openai"
 )
 
@@ -37,12 +36,6 @@ func fuzz(f *testing.F, api string) {
 		if err != nil {
 			return
 		}
-		next := *req
-		answer := *m
-		answer.Provider, answer.Model = req.Model.Provider, req.Model.ID
-		next.Messages = append(append([]model.Message(nil), req.Messages...), answer)
-		for _, other := range apis {
-			requireSendable(t, other, &next)
-		}
+		requireSendable(t, answered(req, m))
 	})
 }

@@ -1,6 +1,10 @@
 package openai
 
-import "github.com/wp-durable/wp-durable/durable/model"
+import (
+	"encoding/json"
+
+	"github.com/wp-durable/wp-durable/durable/model"
+)
 
 // chatUsage is the usage of Chat Completions with the fields that servers add.
 // Numbers may be null or fractions.
@@ -58,4 +62,19 @@ func normalUsage(prices *model.Prices, input, read, write, output, reasoning, to
 	}
 	u.Price(prices)
 	return u
+}
+
+// number is a count that is never negative; null, a fraction or another value
+// than a number counts as far as it can.
+type number int64
+
+const maxNumber = 1 << 50
+
+func (n *number) UnmarshalJSON(data []byte) error {
+	var f float64
+	if json.Unmarshal(data, &f) != nil || f < 0 {
+		f = 0
+	}
+	*n = number(min(f, maxNumber))
+	return nil
 }
