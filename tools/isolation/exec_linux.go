@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,7 +50,7 @@ func (e *environment) Exec(ctx context.Context, req env.ExecRequest) (env.ExecRe
 	defer e.tree.use.RUnlock()
 	dir, err := e.startDir(ctx, req.Dir)
 	if err != nil {
-		return res, err
+		return res, noStart(err, req.Dir)
 	}
 	argv := req.Argv
 	if req.Command != "" {
@@ -77,6 +78,15 @@ func (e *environment) startDir(ctx context.Context, dir string) (string, error) 
 		return filepath.Clean(dir), err
 	}
 	return filepath.Join(e.tree.path, dir), err
+}
+
+// noStart makes an error of a folder that a command cannot start in.
+func noStart(err error, dir string) error {
+	var e *env.Error
+	if !errors.As(err, &e) || e.Code == env.NotSupported || e.Code == env.Aborted || dir == "" {
+		return err
+	}
+	return &env.Error{Code: env.SpawnFailed, Path: dir, Message: e.Message, Err: err}
 }
 
 // run runs a plan: through a supervisor that ends with the call, and takes all
@@ -123,7 +133,10 @@ func (e *environment) run(ctx context.Context, req env.ExecRequest, plan *helper
 		return env.ExecResult{ExitCode: -1, SpillPath: res.SpillPath, SpillBytes: res.SpillBytes, SpillError: res.SpillError},
 			&env.Error{Code: env.Unknown, Message: "how the command ended is not known"}
 	case report.Error != "":
-		h.opts.Logger.Error("command was not started", "tree", e.tree.id, "stage", report.Stage, "error", report.Error)
+		if report.Stage != "exec" {
+			h.opts.Logger.Error("command was not started", "tree", e.tree.id, "stage", report.Stage, "error", report.Error)
+		}
+		res.ExitCode = -1
 		return res, h.refused(report, plan)
 	}
 	res.ExitCode, res.Signal = report.ExitCode, ""

@@ -104,6 +104,7 @@ func (h *host) prepare(ctx context.Context) (problems []string, err error) {
 		if h.pool, err = newPool(ids, h.opts.Logger, dirs...); err != nil {
 			return nil, err
 		}
+		h.pool.spare = h.weak("sweep")
 		h.pool.exists = func(id int64) bool { return folderExists(h.treePath(id)) }
 		if err := h.pool.sweep(ids); err != nil {
 			return nil, err

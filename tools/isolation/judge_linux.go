@@ -151,6 +151,9 @@ func (t *selfTest) worked(verb string, targets ...string) []string {
 func (t *selfTest) listed(dir string) []string {
 	var wrong []string
 	for _, name := range t.result.Listed[dir] {
+		if name == createName {
+			continue // its own
+		}
 		if t.host.level != Bwrap || !inside(t.env.tree.path, filepath.Join(dir, name)) {
 			wrong = append(wrong, fmt.Sprintf("a command could list %s: %s", dir, name))
 			break
@@ -169,7 +172,12 @@ func (t *selfTest) files() {
 		}
 	}
 	wrong = append(wrong, t.worked("write", q.Write...)...)
-	wrong = append(wrong, t.worked("create", q.Create...)...)
+	for _, path := range q.Create {
+		// In a namespace a folder of that name may be another.
+		if _, err := os.Lstat(path); err == nil || h.level != Bwrap {
+			wrong = append(wrong, t.worked("create", path)...)
+		}
+	}
 	wrong = append(wrong, t.worked("mode", q.Mode...)...)
 	for _, dir := range q.List {
 		if dir != "/proc" && dir != t.other {

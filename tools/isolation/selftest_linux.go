@@ -23,6 +23,9 @@ import (
 // probeTree is the tree of the self-test. No conversation has this id.
 const probeTree = 0
 
+// createName is the file that the probe tries to make in other places.
+const createName = ".wp-durable-isolation-probe"
+
 // lowPID is above what processes of a fresh namespace have.
 const lowPID = 100
 
@@ -250,6 +253,9 @@ func (t *selfTest) cleanUp() {
 		c()
 	}
 	h := t.host
+	for _, path := range t.request.Create {
+		_ = os.Remove(path)
+	}
 	if err := os.RemoveAll(t.dir); err != nil {
 		h.opts.Logger.Error("self-test leaves its folder", "error", err)
 	}
@@ -331,7 +337,7 @@ func (t *selfTest) probeRequest() helper.ProbeRequest {
 	r := helper.ProbeRequest{
 		Read:    append([]string{t.private}, h.opts.Private...),
 		Write:   []string{t.private, "/etc/passwd", "/etc/ld.so.cache"},
-		Create:  []string{"/etc/wp-durable-probe", "/usr/wp-durable-probe", filepath.Join(h.data, "probe"), filepath.Join(h.work, "probe")},
+		Create:  []string{"/etc/" + createName, "/usr/" + createName, filepath.Join(h.data, createName), filepath.Join(h.work, createName)},
 		List:    []string{h.data, "/proc"},
 		Mode:    []string{t.private},
 		Connect: append([]string{t.abstract}, t.sockets...),
@@ -349,7 +355,7 @@ func (t *selfTest) probeRequest() helper.ProbeRequest {
 	}
 	if home, err := os.UserHomeDir(); err == nil && h.pool == nil && home != "/" {
 		r.List = append(r.List, home)
-		r.Create = append(r.Create, filepath.Join(home, ".wp-durable-probe"))
+		r.Create = append(r.Create, filepath.Join(home, createName))
 	}
 	r.Read = append(r.Read, filepath.Join(t.other, "note"))
 	r.List = append(r.List, t.other)

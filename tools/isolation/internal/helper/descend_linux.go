@@ -20,6 +20,7 @@ const ctlFD = 3
 // reads back from the kernel what it still has, and becomes the command. What
 // it cannot give up is told to the supervisor, and nothing is run.
 func descend() error {
+	unix.CloseOnExec(ctlFD)
 	ctl := os.NewFile(ctlFD, "supervisor")
 	var o order
 	if err := ReadFrame(ctl, &o); err != nil {

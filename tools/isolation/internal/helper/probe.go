@@ -5,7 +5,7 @@ package helper
 type ProbeRequest struct {
 	Read    []string // files to read
 	Write   []string // files to open for writing
-	Create  []string // files to make; one that could be made is removed
+	Create  []string // files to make; whoever asks looks for them and removes them
 	List    []string // folders to list
 	Mode    []string // files whose mode to change to what it is
 	Signal  []int    // processes to signal with 0
