@@ -135,9 +135,12 @@ func aborted(ctx context.Context) error {
 	return &env.Error{Code: env.Aborted, Message: "the command was aborted", Err: context.Cause(ctx)}
 }
 
-// cause returns the innermost message of a failed start, without the server's
-// paths.
+// cause returns the message of a failure without the server's paths.
 func cause(err error) string {
+	var known *env.Error
+	if errors.As(err, &known) {
+		return known.Error()
+	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		return p.Err.Error()
