@@ -375,6 +375,9 @@ func (tx *Tx) batch() (*Batch, error) {
 		b.Conversations = append(b.Conversations, *c)
 	}
 	for _, id := range slices.Sorted(maps.Keys(tx.tasks)) {
+		if err := checkMove(tx.t.tasks[id], tx.tasks[id]); err != nil {
+			return nil, err
+		}
 		b.Tasks = append(b.Tasks, *tx.tasks[id])
 	}
 	for _, id := range slices.Sorted(maps.Keys(tx.subs)) {
