@@ -61,7 +61,7 @@ func (h *host) open(t *tree) (*local.Env, agent, error) {
 	defer t.mu.Unlock()
 	info, err := os.Lstat(t.path)
 	if err == nil && t.files != nil && os.SameFile(info, t.info) {
-		return t.files, t.agent, nil
+		return t.files, t.agent, unlock(t.path, t.agent, info)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		info, err = h.make(t)
@@ -80,6 +80,9 @@ func (h *host) open(t *tree) (*local.Env, agent, error) {
 		a = agent{}
 	}
 	var files *local.Env
+	if err := unlock(t.path, a, info); err != nil {
+		return nil, agent{}, fmt.Errorf("work folder of tree %d: %w", t.id, err)
+	}
 	err = a.do(func() error {
 		if err := os.MkdirAll(filepath.Join(t.path, tempDir), 0o700); err != nil {
 			return err
@@ -96,6 +99,15 @@ func (h *host) open(t *tree) (*local.Env, agent, error) {
 	}
 	t.files, t.agent, t.info = files, a, info
 	return files, a, nil
+}
+
+// unlock sets the mode of a work folder that a command has changed: an agent
+// that shut its own folder could not run the command to open it again.
+func unlock(path string, a agent, info fs.FileInfo) error {
+	if info.Mode().Perm() == 0o700 {
+		return nil
+	}
+	return a.do(func() error { return os.Chmod(path, 0o700) })
 }
 
 // agentOf is who the tree's folder must belong to.

@@ -9,6 +9,10 @@ import (
 
 func TestMain(m *testing.M) {
 	Main()
+	if len(os.Args) > 2 && os.Args[1] == attackRole {
+		attacker(os.Args[2:])
+		return
+	}
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
