@@ -24,16 +24,9 @@ func sections(o *Options) []durable.Section {
 }
 
 // environment describes the work folder and what commands have there, to a
-// request that offers a tool for it, and names only tools that it offers.
+// request that offers a tool for it.
 func (o *Options) environment(ctx context.Context, rc *durable.RequestContext) (string, error) {
-	var files []string
-	for _, name := range []string{"read", "write", "edit"} {
-		if rc.Offers(name) {
-			files = append(files, name)
-		}
-	}
-	bash := rc.Offers("bash")
-	if !bash && len(files) == 0 {
+	if !rc.Offers("bash") && !rc.Offers("read") && !rc.Offers("write") && !rc.Offers("edit") {
 		return "", nil
 	}
 	e, err := rc.Env(ctx)
@@ -43,13 +36,23 @@ func (o *Options) environment(ctx context.Context, rc *durable.RequestContext) (
 	if err != nil {
 		return "", fmt.Errorf("environment section: %w", err)
 	}
-	var lines []string
+	return o.describe(e.WorkDir(), rc.Offers, rc.Conversation.Record().ForkOf != nil), nil
+}
+
+// describe names only tools that are offered.
+func (o *Options) describe(workDir string, offers func(tool string) bool, forked bool) string {
+	var lines, files []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	add("The work folder is %s. Relative paths start there.", e.WorkDir())
+	add("The work folder is %s. Relative paths start there.", workDir)
+	for _, name := range []string{"read", "write", "edit"} {
+		if offers(name) {
+			files = append(files, name)
+		}
+	}
 	if len(files) > 0 {
 		add("%s: files in the work folder only; a path outside it is refused.", strings.Join(files, ", "))
 	}
-	if bash {
+	if offers("bash") {
 		add("bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it.")
 		if len(o.Programs) > 0 {
 			add("Programs at hand: %s.", strings.Join(o.Programs, ", "))
@@ -62,8 +65,8 @@ func (o *Options) environment(ctx context.Context, rc *durable.RequestContext) (
 			add("Commands have no network access.")
 		}
 	}
-	if o.EmptyForks && rc.Conversation.Record().ForkOf != nil {
+	if o.EmptyForks && forked {
 		add("This conversation was forked from another one. Its work folder began empty: files named before the fork are not there.")
 	}
-	return strings.Join(lines, "\n"), nil
+	return strings.Join(lines, "\n")
 }
