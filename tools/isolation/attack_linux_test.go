@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,48 +21,51 @@ import (
 // and the machine.
 func TestAttack(t *testing.T) {
 	t.Parallel()
-	eachLevel(t, func(t *testing.T, l Level) {
-		if !isChild() {
+	for _, l := range []Level{Root, Bwrap, Landlock} {
+		t.Run(string(l), func(t *testing.T) {
+			t.Parallel()
 			// In a process whose environment holds a secret, as the server's
 			// does before it starts anew.
-			asProcess(t, &syscall.SysProcAttr{Credential: &syscall.Credential{}}, nil)
-			return
-		}
-		require.NotEmpty(t, os.Getenv("WP_TEST_SECRET"))
-		o := &Options{Level: l, DataDir: isolationtest.DataDir(t), NPROC: 128}
-		if l == Root {
-			o.AgentUIDs = isolationtest.UIDs(t, 50)
-		}
-		m := manager(t, o)
-		secret := filepath.Join(o.DataDir, "server.db")
-		require.NoError(t, os.WriteFile(secret, []byte("rows of the database"), 0o600))
-		t.Cleanup(func() {
-			b, err := os.ReadFile(secret)
-			require.NoError(t, err)
-			require.Equal(t, "rows of the database", string(b), "no attack changed it")
+			inProcess(t, l, func(t *testing.T) { attackAll(t, l) })
 		})
-		for i, test := range []struct {
-			name string
-			run  func(a *attackTest, t *testing.T)
-		}{
-			{"processes", (*attackTest).processes}, {"own helper", (*attackTest).helper},
-			{"other conversations", (*attackTest).conversations}, {"files", (*attackTest).files},
-			{"links", (*attackTest).links}, {"swapped hard links", (*attackTest).swaps}, {"FIFO", (*attackTest).fifo},
-			{"spill", (*attackTest).spill}, {"sockets", (*attackTest).sockets}, {"calls", (*attackTest).calls},
-			{"foreign call", (*attackTest).foreign}, {"environ", (*attackTest).environ},
-			{"outlive", (*attackTest).outlive}, {"bomb", (*attackTest).bomb}, {"hop", (*attackTest).hop},
-			{"kill all", (*attackTest).killAll}, {"own folder", (*attackTest).ownFolder},
-		} {
-			t.Run(test.name, func(t *testing.T) {
-				a := &attackTest{
-					level: l, m: m, secret: secret,
-					e: environmentOf(t, m, int64(2*i+1)), other: environmentOf(t, m, int64(2*i+2)),
-				}
-				arm(t, a.e)
-				test.run(a, t)
-			})
-		}
+	}
+}
+
+func attackAll(t *testing.T, l Level) {
+	require.NotEmpty(t, os.Getenv("WP_TEST_SECRET"))
+	o := &Options{Level: l, DataDir: isolationtest.DataDir(t), NPROC: 128}
+	if l == Root {
+		o.AgentUIDs = isolationtest.UIDs(t, 50)
+	}
+	m := manager(t, o)
+	secret := filepath.Join(o.DataDir, "server.db")
+	require.NoError(t, os.WriteFile(secret, []byte("rows of the database"), 0o600))
+	t.Cleanup(func() {
+		b, err := os.ReadFile(secret)
+		require.NoError(t, err)
+		require.Equal(t, "rows of the database", string(b), "no attack changed it")
 	})
+	for i, test := range []struct {
+		name string
+		run  func(a *attackTest, t *testing.T)
+	}{
+		{"processes", (*attackTest).processes}, {"own helper", (*attackTest).helper},
+		{"other conversations", (*attackTest).conversations}, {"files", (*attackTest).files},
+		{"links", (*attackTest).links}, {"swapped hard links", (*attackTest).swaps}, {"FIFO", (*attackTest).fifo},
+		{"spill", (*attackTest).spill}, {"sockets", (*attackTest).sockets}, {"calls", (*attackTest).calls},
+		{"foreign call", (*attackTest).foreign}, {"environ", (*attackTest).environ},
+		{"outlive", (*attackTest).outlive}, {"bomb", (*attackTest).bomb}, {"hop", (*attackTest).hop},
+		{"kill all", (*attackTest).killAll}, {"own folder", (*attackTest).ownFolder},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := &attackTest{
+				level: l, m: m, secret: secret,
+				e: environmentOf(t, m, int64(2*i+1)), other: environmentOf(t, m, int64(2*i+2)),
+			}
+			arm(t, a.e)
+			test.run(a, t)
+		})
+	}
 }
 
 type attackTest struct {
@@ -105,7 +107,7 @@ func (a *attackTest) helper(t *testing.T) {
 		require.Contains(t, o.text, "refused", name)
 	}
 	// Whatever comes of killing it, the call ends as it must.
-	o := execute(t.Context(), a.e, "exec 2>/dev/null; kill -9 $PPID; for i in $(seq 20); do kill -9 $(($$ - i)); done; echo after")
+	o := execute(t.Context(), a.e, "exec 2>/dev/null; kill -9 $PPID; for i in $(seq 20); do [ $(($$ - i)) -lt 1 ] || kill -9 $(($$ - i)); done; echo after")
 	require.NoError(t, o.err)
 	require.Equal(t, "after", lastLine(o.text))
 }

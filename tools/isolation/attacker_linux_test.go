@@ -237,6 +237,7 @@ var foreignProgram = func() []byte {
 
 // running is a command that goes on beside a test.
 type running struct {
+	first  string // what it printed first
 	cancel context.CancelFunc
 	ended  chan outcome
 }
@@ -246,12 +247,12 @@ func background(t *testing.T, e env.Environment, command string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{cancel: cancel, ended: make(chan outcome, 1)}
-	began := make(chan struct{}, 1)
+	began := make(chan string, 1)
 	go func() {
 		var o outcome
 		o.ExecResult, o.err = e.Exec(ctx, env.ExecRequest{Command: command, Output: func(_ env.Stream, s string, _, _ int64) {
 			select {
-			case began <- struct{}{}:
+			case began <- s:
 			default:
 			}
 			o.text += s
@@ -264,7 +265,7 @@ func background(t *testing.T, e env.Environment, command string) *running {
 		close(r.ended)
 	})
 	select {
-	case <-began:
+	case r.first = <-began:
 	case o := <-r.ended:
 		r.ended <- o
 		require.Fail(t, "the command ended", "%+v", o)

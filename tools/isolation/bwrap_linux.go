@@ -98,7 +98,7 @@ func (h *host) bwrapArgs(p *helper.Plan, exeFD int) []string {
 		args = append(args, "--unshare-net")
 	}
 	args = append(args, systemBinds()...)
-	for _, f := range systemFiles {
+	for _, f := range present(systemFiles) {
 		args = append(args, "--ro-bind-try", f, f)
 	}
 	if h.network {

@@ -300,16 +300,21 @@ func (t *selfTest) operations(ctx context.Context) {
 		}
 		return err
 	}
+	_, a, err := h.open(e.tree)
+	if err != nil {
+		t.fail("file operations", err.Error())
+		return
+	}
 	links := map[string]string{"absolute-link": t.private, "relative-link": filepath.Join("../..", probeName, "private")}
 	for name, to := range links {
-		if err := os.Symlink(to, filepath.Join(e.tree.path, name)); err != nil {
+		if err := a.do(func() error { return os.Symlink(to, filepath.Join(e.tree.path, name)) }); err != nil {
 			wrong = append(wrong, err.Error())
 		}
 		refused("follow a link out of the folder", open(name))
 	}
 	if h.pool != nil {
 		const name = "of-root"
-		if err := os.WriteFile(filepath.Join(e.tree.path, name), []byte("root's"), 0o600); err != nil {
+		if err := t.plant(filepath.Join(e.tree.path, name), []byte("root's"), 0o600); err != nil {
 			wrong = append(wrong, err.Error())
 		}
 		refused("read a file of root", open(name))
@@ -318,10 +323,18 @@ func (t *selfTest) operations(ctx context.Context) {
 	const made = "made"
 	if err := e.Write(ctx, made, strings.NewReader("x"), env.WriteOptions{}); err != nil {
 		wrong = append(wrong, "a file cannot be written: "+reasonOf(err))
-	} else if info, err := os.Lstat(filepath.Join(e.tree.path, made)); err != nil {
+	}
+	if err := a.do(func() error {
+		info, err := os.Lstat(filepath.Join(e.tree.path, made))
+		if err != nil {
+			return err
+		}
+		if owner := int(info.Sys().(*syscall.Stat_t).Uid); owner != e.uid() {
+			return fmt.Errorf("a written file belongs to user %d", owner)
+		}
+		return nil
+	}); err != nil {
 		wrong = append(wrong, err.Error())
-	} else if owner := int(info.Sys().(*syscall.Stat_t).Uid); owner != e.uid() {
-		wrong = append(wrong, fmt.Sprintf("a written file belongs to user %d", owner))
 	}
 	if r, err := e.Open(ctx, made); err != nil {
 		wrong = append(wrong, "a file cannot be read: "+reasonOf(err))

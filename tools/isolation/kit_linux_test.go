@@ -48,6 +48,26 @@ func atLevel(t *testing.T, l Level, test func(t *testing.T)) {
 	asProcess(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}, nil)
 }
 
+// inProcess runs a test at a level in a process of its own, also as root: it
+// may change what a process has once.
+func inProcess(t *testing.T, l Level, test func(t *testing.T)) {
+	t.Helper()
+	need(t, l)
+	if isChild() {
+		test(t)
+		return
+	}
+	attr := &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		attr.Credential = &syscall.Credential{}
+		if l != Root {
+			uid := uint32(isolationtest.Reserve(t, 1))
+			attr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+		}
+	}
+	asProcess(t, attr, nil)
+}
+
 // eachLevel runs a test at every level.
 func eachLevel(t *testing.T, test func(t *testing.T, l Level)) {
 	t.Helper()

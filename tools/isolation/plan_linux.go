@@ -17,10 +17,10 @@ var (
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 	}
 	systemFiles = []string{
-		"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/crypto-policies",
-		"/etc/fonts", "/etc/java", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
-		"/etc/locale.alias", "/etc/magic", "/etc/mime.types", "/etc/nodejs", "/etc/os-release", "/etc/perl",
-		"/etc/pki", "/etc/protocols", "/etc/python3", "/etc/services", "/etc/ssl", "/etc/terminfo", "/etc/timezone",
+		"/etc/alternatives", "/etc/ca-certificates*", "/etc/crypto-policies", "/etc/fonts", "/etc/gitconfig",
+		"/etc/java*", "/etc/ld.so.cache", "/etc/ld.so.conf*", "/etc/localtime", "/etc/locale.alias", "/etc/magic",
+		"/etc/mime.types", "/etc/nodejs", "/etc/os-release", "/etc/perl", "/etc/pki", "/etc/protocols",
+		"/etc/python*", "/etc/services", "/etc/ssl", "/etc/terminfo", "/etc/timezone",
 	}
 	networkFiles = []string{
 		"/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf",
@@ -102,7 +102,7 @@ func (e *environment) plan(argv []string, dir string) *helper.Plan {
 		p.Seccomp.NoSockets, p.Seccomp.SameUser, p.Seccomp.Broker = true, true, true
 		p.Landlock = &helper.Landlock{
 			FS:        true,
-			ReadOnly:  join(systemDirs, systemFiles, machineFiles, h.opts.ReadOnly),
+			ReadOnly:  join(systemDirs, present(systemFiles), machineFiles, h.opts.ReadOnly),
 			ReadWrite: []string{e.tree.path},
 			Devices:   devices,
 			MinABI:    helper.ScopeABI,
@@ -115,6 +115,16 @@ func join(lists ...[]string) []string {
 	var out []string
 	for _, l := range lists {
 		out = append(out, l...)
+	}
+	return out
+}
+
+// present are the files that match patterns.
+func present(patterns []string) []string {
+	var out []string
+	for _, p := range patterns {
+		names, _ := filepath.Glob(p) // the patterns are good
+		out = append(out, names...)
 	}
 	return out
 }

@@ -179,10 +179,26 @@ func (t *selfTest) setUp() error {
 		return err
 	}
 	t.setuid = filepath.Join(t.env.tree.path, "id")
-	if err := os.WriteFile(t.setuid, program, 0o755); err != nil {
+	return t.plant(t.setuid, program, 0o755|fs.ModeSetuid)
+}
+
+// plant makes a file of root in the agent's folder. The agent makes it and root
+// takes it over, since root may not be able to enter that folder.
+func (t *selfTest) plant(path string, content []byte, mode fs.FileMode) error {
+	_, a, err := t.host.open(t.env.tree)
+	if err != nil {
 		return err
 	}
-	return os.Chmod(t.setuid, 0o755|fs.ModeSetuid)
+	var f *os.File
+	err = a.do(func() (err error) {
+		f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Chown(0, 0), f.Chmod(mode), f.Close())
 }
 
 // setUpOther makes another conversation's folder: of another user where trees
@@ -255,6 +271,9 @@ func (t *selfTest) cleanUp() {
 	h := t.host
 	for _, path := range t.request.Create {
 		_ = os.Remove(path)
+	}
+	if h.pool != nil && t.other != "" {
+		_ = os.Lchown(t.other, 0, 0) // root may not be able to enter what is others'
 	}
 	if err := os.RemoveAll(t.dir); err != nil {
 		h.opts.Logger.Error("self-test leaves its folder", "error", err)
