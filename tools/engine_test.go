@@ -284,9 +284,8 @@ func TestBash_AbortedRun(t *testing.T) {
 	r.still(c)
 }
 
-// (S5.2, S5.3): after a stop in the middle, bash is interrupted with its output
-// and read runs again.
-func TestTools_Recovery(t *testing.T) {
+// (S5.2): after a stop in the middle, bash is interrupted with its output.
+func TestBash_Recovery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	c := r.conversation(nil)
@@ -310,6 +309,53 @@ func TestTools_Recovery(t *testing.T) {
 	require.Contains(t, res[0].Text(), "begun\n")
 	require.Contains(t, res[0].Text(), "interrupted")
 	r.still(c)
+}
+
+// slowEnv is an environment whose first Open waits until it is cancelled.
+type slowEnv struct {
+	env.Environment
+	opened chan struct{}
+}
+
+func (e *slowEnv) Open(ctx context.Context, path string) (env.Reader, error) {
+	select {
+	case <-e.opened:
+		return e.Environment.Open(ctx, path)
+	default:
+		close(e.opened)
+		<-ctx.Done()
+		return nil, &env.Error{Code: env.Aborted, Path: path, Message: "aborted"}
+	}
+}
+
+// (S5.3): read is replay-safe: after a stop in the middle it runs again.
+func TestRead_Recovery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "f"), []byte("content\n"), 0o600))
+	opened := make(chan struct{})
+	plain := r.opts.Env
+	require.NoError(t, r.engine.Close(context.Background()))
+	r.opts.Env = func(ctx context.Context, c *durable.Conversation) (env.Environment, error) {
+		e, err := plain(ctx, c)
+		return &slowEnv{e, opened}, err
+	}
+	r.open()
+	c := r.conversation(nil)
+	r.model.Push(call("read", object{"path": "f"}), faux.Step{Text: "after"})
+	s := r.ask(c)
+	<-opened
+	require.NoError(t, r.engine.Close(context.Background()))
+	r.open()
+	s, err := r.engine.Submission(t.Context(), s.ID())
+	require.NoError(t, err)
+	require.Equal(t, "after", r.answer(s))
+	c, err = r.engine.Conversation(t.Context(), c.ID())
+	require.NoError(t, err)
+	res := r.results(c)
+	require.Len(t, res, 1)
+	require.False(t, res[0].IsError)
+	require.Contains(t, res[0].Text(), "     1\tcontent\n")
 }
 
 func quote(s string) string {

@@ -61,14 +61,14 @@ func runWrite(ctx context.Context, e env.Environment, args writeArgs) (durable.T
 	d := fileDetails{Path: args.Path, Bytes: int64(len(args.Content)), Lines: countLines(args.Content)}
 	_, err = e.Stat(ctx, args.Path)
 	d.Created = code(err) == env.NotFound
-	old, comparable := "", d.Created
+	old, known := "", d.Created
 	if !d.Created {
-		old, comparable = readSmall(ctx, e, args.Path)
+		old, known = readSmall(ctx, e, args.Path)
 	}
 	if err := e.Write(ctx, args.Path, strings.NewReader(args.Content), env.WriteOptions{}); err != nil {
 		return failed(ctx, err, "")
 	}
-	if comparable && len(args.Content) <= diffBytes {
+	if known && len(args.Content) <= diffBytes {
 		d.setDiff(old, args.Content)
 	}
 	verb := "Replaced"

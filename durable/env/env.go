@@ -3,7 +3,8 @@
 // It depends on nothing of this module.
 //
 // The package local implements it on the machine the program runs on, without
-// any isolation; envtest is its meaning as tests.
+// any isolation; process runs commands for it and for others; envtest is its
+// meaning as tests. An [Output] is the window on what a command prints.
 package env
 
 import (

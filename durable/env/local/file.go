@@ -4,6 +4,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -140,7 +141,7 @@ func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 }
 
 func (r *reader) fail(err error) error {
-	if err == nil || err == io.EOF { //nolint:errorlint // io.Reader hands io.EOF on as it is
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	return fail(r.path, err)
