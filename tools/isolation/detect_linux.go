@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,11 +33,9 @@ func (h *host) detect(ctx context.Context) (Level, []Attempt) {
 		var err error
 		switch l {
 		case Root:
-			err = rootWorks()
+			err = h.rootWorks()
 		case Bwrap:
-			if h.bwrap, err = findBwrap(ctx); err == nil {
-				err = h.bwrapNetwork()
-			}
+			err = h.bwrapWorks(ctx)
 		case Landlock:
 			err = h.landlockWorks()
 		case None:
@@ -56,7 +55,7 @@ var rootCaps = map[string]uint{
 	"CAP_KILL": unix.CAP_KILL, "CAP_CHOWN": unix.CAP_CHOWN,
 }
 
-func rootWorks() error {
+func (h *host) rootWorks() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the server does not run as root")
 	}
@@ -72,25 +71,37 @@ func rootWorks() error {
 		}
 	}
 	if len(missing) > 0 {
+		slices.Sort(missing)
 		return fmt.Errorf("root lacks %s; give them to the container, or start the server as an ordinary user", strings.Join(missing, ", "))
+	}
+	if h.opts.Network == NetworkOff && !h.filters {
+		return errNoFilters
 	}
 	return nil
 }
 
-func (h *host) bwrapNetwork() error {
-	if h.opts.Network == NetworkOn && helper.LandlockABI() < helper.ScopeABI {
+var errNoFilters = errors.New("the kernel takes no system call filters")
+
+func (h *host) bwrapWorks(ctx context.Context) (err error) {
+	if h.bwrap, err = findBwrap(ctx); err != nil {
+		return err
+	}
+	if !h.filters {
+		return errNoFilters
+	}
+	if h.opts.Network == NetworkOn && h.abi < helper.ScopeABI {
 		return fmt.Errorf("network is on, and only Landlock ABI %d keeps commands from your other programs' sockets then; the kernel has %d",
-			helper.ScopeABI, helper.LandlockABI())
+			helper.ScopeABI, h.abi)
 	}
 	return nil
 }
 
 func (h *host) landlockWorks() error {
-	if abi := helper.LandlockABI(); abi < helper.ScopeABI {
-		return fmt.Errorf("Landlock ABI %d or newer is needed, the kernel has %d", helper.ScopeABI, abi)
+	if h.abi < helper.ScopeABI {
+		return fmt.Errorf("ABI %d or newer of Landlock is needed, the kernel has %d", helper.ScopeABI, h.abi)
 	}
-	if !helper.SeccompWorks() {
-		return errors.New("the kernel takes no system call filter")
+	if !h.filters {
+		return errNoFilters
 	}
 	// Landlock only allows, so nothing inside an allowed folder can be hidden.
 	for _, dir := range join(systemDirs, h.opts.ReadOnly) {
@@ -124,8 +135,11 @@ func (h *host) notes() []string {
 		if h.pool.ids.single() {
 			notes = append(notes, "all trees share one user id; a range in WP_DURABLE_AGENT_UIDS gives each its own")
 		}
-		if abi := helper.LandlockABI(); abi < helper.ScopeABI {
-			notes = append(notes, fmt.Sprintf("the kernel's Landlock (ABI %d) does not keep commands of one user from signalling each other", abi))
+		if h.abi < helper.ScopeABI {
+			notes = append(notes, fmt.Sprintf("the kernel's Landlock (ABI %d) does not keep commands of one user from signalling each other", h.abi))
+		}
+		if !h.filters {
+			notes = append(notes, "the kernel takes no system call filters")
 		}
 	case Landlock:
 		notes = append(notes,

@@ -111,7 +111,7 @@ func (e *environment) run(ctx context.Context, req env.ExecRequest, plan *helper
 			return res, &env.Error{Code: env.Unknown, Message: "no place for the output", Err: err}
 		}
 	}
-	s, err := newSupervisor(h, plan)
+	s, err := newSupervisor(ctx, h, plan)
 	if err != nil {
 		return res, spawnFailed(err)
 	}
@@ -192,7 +192,7 @@ type supervisor struct {
 	late *time.Timer // set when the call is being ended
 }
 
-func newSupervisor(h *host, plan *helper.Plan) (*supervisor, error) {
+func newSupervisor(ctx context.Context, h *host, plan *helper.Plan) (*supervisor, error) {
 	s := &supervisor{}
 	planEnd, planFile, err := os.Pipe()
 	if err != nil {
@@ -205,7 +205,7 @@ func newSupervisor(h *host, plan *helper.Plan) (*supervisor, error) {
 		return nil, err
 	}
 	s.plan, s.back, s.ours = planFile, back, []*os.File{planEnd, backEnd}
-	s.cmd = h.command(plan)
+	s.cmd = h.command(ctx, plan)
 	s.cmd.ExtraFiles = append([]*os.File{planEnd, backEnd, h.calls}, s.cmd.ExtraFiles...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	s.wg.Go(func() {

@@ -23,6 +23,9 @@ type host struct {
 
 	data, work, spill string
 
+	filters bool // the kernel takes system call filters
+	abi     int  // of Landlock
+
 	exe   *os.File // this program, for bubblewrap to run
 	lock  *os.File // the server's lock on the data folder
 	calls *os.File // held by each call's helper too
@@ -54,6 +57,7 @@ func open(ctx context.Context, o Options) (*Manager, error) {
 		opts: o, data: data, work: filepath.Join(data, workName), spill: filepath.Join(data, spillName),
 		slots: make(chan struct{}, o.ConcurrentCommands), trees: map[int64]*tree{}, shell: findShell(),
 	}
+	h.look()
 	h.closing, h.stop = context.WithCancel(context.Background())
 	var tried []Attempt
 	h.level, tried = h.detect(ctx)
@@ -81,6 +85,14 @@ func open(ctx context.Context, o Options) (*Manager, error) {
 		return &Manager{status: status}, h.close()
 	}
 	return &Manager{status: status, host: h}, nil
+}
+
+// look asks the kernel what it has.
+func (h *host) look() {
+	if h.weak("old kernel") {
+		return
+	}
+	h.filters, h.abi = helper.SeccompWorks(), helper.LandlockABI()
 }
 
 // prepare puts the data folder in order and ends what an earlier server left.
@@ -174,11 +186,16 @@ func (h *host) close() error {
 		return nil
 	}
 	var errs []error
+	h.mu.Lock()
 	for _, t := range h.trees {
+		t.mu.Lock()
 		if t.files != nil {
 			errs = append(errs, t.files.Close())
+			t.files = nil
 		}
+		t.mu.Unlock()
 	}
+	h.mu.Unlock()
 	if h.pool != nil {
 		errs = append(errs, h.pool.close())
 	}

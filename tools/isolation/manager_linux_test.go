@@ -113,6 +113,20 @@ func withCaps(t *testing.T, caps string) {
 	asProcess(t, &syscall.SysProcAttr{Credential: &syscall.Credential{}}, []string{setpriv, "--inh-caps=-all", "--bounding-set=-all," + caps})
 }
 
+// S6.2: on a kernel without Landlock and filters another user's rights remain,
+// and the status says what is missing.
+func TestRoot_OldKernel(t *testing.T) {
+	t.Parallel()
+	atLevel(t, Root, func(t *testing.T) {
+		m := manager(t, &Options{AgentUIDs: isolationtest.UIDs(t, 2), weaken: []string{"old kernel"}})
+		require.Contains(t, strings.Join(m.Status().Notes, "\n"), "no system call filters")
+		require.Contains(t, strings.Join(m.Status().Notes, "\n"), "Landlock (ABI 0)")
+		shell(t, environmentOf(t, m, 1), "true")
+		m = openAny(t, &Options{Network: NetworkOff, weaken: []string{"old kernel"}})
+		require.Equal(t, Off, m.Status().State)
+	})
+}
+
 // S6.4: a folder on the way that agents cannot enter is named, with what to do.
 func TestSelfTest_Ancestor(t *testing.T) {
 	t.Parallel()

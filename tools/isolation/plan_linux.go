@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +91,13 @@ func (e *environment) plan(argv []string, dir string) *helper.Plan {
 		if h.weak("uid") {
 			p.Switch = false
 		}
+		// These two are on top of another user's rights, where they exist.
+		if !h.filters {
+			p.Seccomp = nil
+		}
+		if h.abi == 0 {
+			p.Landlock = nil
+		}
 	case Bwrap:
 		p.NoBounding, p.Init = true, !h.weak("pidns")
 		p.Seccomp.NoSockets = false // the namespace has no network, and no socket to reach
@@ -131,14 +139,15 @@ func present(patterns []string) []string {
 
 // command is the process to start for a plan: a supervisor, and at the level
 // bwrap around it bubblewrap.
-func (h *host) command(p *helper.Plan) *exec.Cmd {
+func (h *host) command(ctx context.Context, p *helper.Plan) *exec.Cmd {
+	ctx = context.WithoutCancel(ctx) // process.Run ends it, and all it started
 	var cmd *exec.Cmd
 	if h.level == Bwrap {
 		// Descriptors follow the three that every supervisor gets.
-		cmd = exec.Command(h.bwrap.path, h.bwrapArgs(p, helper.ReportFD+2)...)
+		cmd = exec.CommandContext(ctx, h.bwrap.path, h.bwrapArgs(p, helper.ReportFD+2)...)
 		cmd.ExtraFiles = []*os.File{h.exe}
 	} else {
-		cmd = exec.Command(selfExe, helper.RoleRun)
+		cmd = exec.CommandContext(ctx, selfExe, helper.RoleRun)
 		cmd.Args[0] = "wp-durable"
 	}
 	cmd.Env, cmd.Dir = []string{}, "/"

@@ -45,7 +45,7 @@ func (h *host) selfTest(ctx context.Context, problems []string) []Check {
 	if t.folders(); !t.passed() {
 		return t.checks // nothing else can be tried
 	}
-	if err := t.setUp(); err != nil {
+	if err := t.setUp(ctx); err != nil {
 		t.fail("set up", err.Error())
 		return t.checks
 	}
@@ -146,7 +146,7 @@ func (t *selfTest) folders() {
 }
 
 // setUp makes what the probe must not reach.
-func (t *selfTest) setUp() error {
+func (t *selfTest) setUp(ctx context.Context) error {
 	h := t.host
 	if err := os.RemoveAll(t.dir); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (t *selfTest) setUp() error {
 	if err := t.setUpOther(); err != nil {
 		return err
 	}
-	if err := t.setUpSockets(); err != nil {
+	if err := t.setUpSockets(ctx); err != nil {
 		return err
 	}
 	t.daemon = filepath.Join(t.env.tree.path, "left-over")
@@ -224,9 +224,10 @@ func (t *selfTest) setUpOther() error {
 	return errors.Join(os.Lchown(note, uid, uid), os.Lchown(t.other, uid, uid))
 }
 
-func (t *selfTest) setUpSockets() error {
+func (t *selfTest) setUpSockets(ctx context.Context) error {
+	var config net.ListenConfig
 	listen := func(network, addr string) (net.Listener, error) {
-		l, err := net.Listen(network, addr)
+		l, err := config.Listen(ctx, network, addr)
 		if err == nil {
 			t.closers = append(t.closers, func() { _ = l.Close() })
 		}
@@ -242,7 +243,7 @@ func (t *selfTest) setUpSockets() error {
 	if _, err := listen("unix", short("stream")); err != nil {
 		return err
 	}
-	datagram, err := net.ListenPacket("unixgram", short("datagram"))
+	datagram, err := config.ListenPacket(ctx, "unixgram", short("datagram"))
 	if err != nil {
 		return err
 	}

@@ -220,7 +220,12 @@ func (h *host) adopt() (problems []string, err error) {
 	return problems, nil
 }
 
-func (h *host) remove(ctx context.Context, id int64) error {
+func (h *host) remove(_ context.Context, id int64) error {
+	done, err := h.begin()
+	if err != nil {
+		return fmt.Errorf("remove work folder of tree %d: %w", id, err)
+	}
+	defer done()
 	t := h.tree(id)
 	if !t.use.TryLock() {
 		return fmt.Errorf("remove work folder of tree %d: %w", id, ErrBusy)
@@ -233,7 +238,7 @@ func (h *host) remove(ctx context.Context, id int64) error {
 		t.files, t.info = nil, nil
 	}
 	gone := filepath.Join(h.work, deletingPrefix+strconv.FormatInt(id, 10))
-	err := os.Rename(t.path, gone)
+	err = os.Rename(t.path, gone)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	} else if err == nil {
@@ -249,6 +254,11 @@ func (h *host) remove(ctx context.Context, id int64) error {
 }
 
 func (h *host) size(ctx context.Context, id int64) (bytes, entries int64, err error) {
+	done, err := h.begin()
+	if err != nil {
+		return 0, 0, fmt.Errorf("size of tree %d: %w", id, err)
+	}
+	defer done()
 	t := h.tree(id)
 	t.use.RLock()
 	defer t.use.RUnlock()

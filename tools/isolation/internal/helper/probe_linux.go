@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func probe() error {
 		p.limits(req.Limits)
 	}
 	if req.Daemon != "" {
-		cmd := exec.Command("/proc/self/exe", RoleProbe, daemonArg, req.Daemon)
+		cmd := exec.CommandContext(context.Background(), "/proc/self/exe", RoleProbe, daemonArg, req.Daemon)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		for deadline := time.Now().Add(10 * time.Second); err == nil; time.Sleep(time.Millisecond) {
@@ -200,7 +201,8 @@ func (p *prober) others(req ProbeRequest) {
 			p.note("connect", target, sendDatagram(addr))
 			continue
 		}
-		c, err := net.DialTimeout(kind, addr, time.Second)
+		dialer := net.Dialer{Timeout: time.Second}
+		c, err := dialer.DialContext(context.Background(), kind, addr)
 		if err == nil {
 			_ = c.Close()
 		}
@@ -244,7 +246,7 @@ func (p *prober) calls() {
 	}
 	p.note("call", "socketpair", err)
 	// A child does it, since success would change this process.
-	cmd := exec.Command("/proc/self/exe", RoleProbe, "{}")
+	cmd := exec.CommandContext(context.Background(), "/proc/self/exe", RoleProbe, "{}")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
 	p.note("call", "userns", cmd.Run())
 }
@@ -260,7 +262,7 @@ func (p *prober) noteErrno(call string, e syscall.Errno) {
 // setUID runs a set-user-id copy of id: with the right taken away, it starts as
 // the one who runs it.
 func (p *prober) setUID(path string) {
-	out, err := exec.Command(path, "-u").Output()
+	out, err := exec.CommandContext(context.Background(), path, "-u").Output()
 	if uid := strings.TrimSpace(string(out)); err == nil && uid == strconv.Itoa(os.Geteuid()) {
 		err = fmt.Errorf("runs as %s", uid)
 	}
@@ -282,7 +284,7 @@ func (p *prober) limits(l *ProbeLimits) {
 	var children []*exec.Cmd
 	err = nil
 	for len(children) < l.NPROC+probeSpare {
-		cmd := exec.Command("/bin/sleep", "60")
+		cmd := exec.CommandContext(context.Background(), "/bin/sleep", "60")
 		if err = cmd.Start(); err != nil {
 			break
 		}

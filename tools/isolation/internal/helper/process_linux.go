@@ -34,13 +34,11 @@ func closeOnExec(first uint) error {
 // process is one line of the process list.
 type process struct {
 	pid, parent int
-	// dead tells that no thread of it runs any more. A process whose first
-	// thread has ended is shown as a zombie while others run.
-	dead bool
+	dead        bool
 }
 
-// processes lists what runs now, as far as this process may see it.
-func processes() ([]process, error) {
+// pids lists the processes that this process may see.
+func pids() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -50,13 +48,24 @@ func processes() ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []process
+	var list []int
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+		if pid, err := strconv.Atoi(name); err == nil {
+			list = append(list, pid)
 		}
-		b, err := os.ReadFile("/proc/" + name + "/stat")
+	}
+	return list, nil
+}
+
+// processes lists what runs now and who started it.
+func processes() ([]process, error) {
+	all, err := pids()
+	if err != nil {
+		return nil, err
+	}
+	var list []process
+	for _, pid := range all {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
 			continue // it has ended
 		}
@@ -71,13 +80,15 @@ func processes() ([]process, error) {
 		}
 		parent, _ := strconv.Atoi(fields[1])
 		threads, _ := strconv.Atoi(fields[17])
-		state := fields[0]
-		list = append(list, process{
-			pid: pid, parent: parent,
-			dead: state == "X" || state == "Z" && threads <= 1,
-		})
+		list = append(list, process{pid: pid, parent: parent, dead: isDead(fields[0], threads)})
 	}
 	return list, nil
+}
+
+// isDead tells whether no thread of a process runs any more. One whose first
+// thread has ended is shown as a zombie while others run.
+func isDead(state string, threads int) bool {
+	return state == "X" || state == "Z" && threads <= 1
 }
 
 // descendants lists the children of pid, theirs, and so on.
@@ -103,24 +114,21 @@ func descendants(pid int) []process {
 // Users lists the processes, by user id, that run as one of the real,
 // effective or saved ids between first and last. Dead ones do not count.
 func Users(first, last int) (map[int][]int, error) {
-	all, err := processes()
+	all, err := pids()
 	if err != nil {
 		return nil, err
 	}
 	users := make(map[int][]int)
-	for _, p := range all {
-		if p.dead {
+	for _, pid := range all {
+		s, err := readStatus("/proc/" + strconv.Itoa(pid) + "/status")
+		if err != nil || s.Dead {
 			continue
-		}
-		s, err := readStatus("/proc/" + strconv.Itoa(p.pid) + "/status")
-		if err != nil {
-			continue // it has ended
 		}
 		seen := make(map[int]bool)
 		for _, uid := range s.UIDs[:3] {
 			if uid >= first && uid <= last && !seen[uid] {
 				seen[uid] = true
-				users[uid] = append(users[uid], p.pid)
+				users[uid] = append(users[uid], pid)
 			}
 		}
 	}
@@ -130,13 +138,13 @@ func Users(first, last int) (map[int][]int, error) {
 // countTasks counts the threads of a user, which is what the kernel counts
 // against the process limit.
 func countTasks(uid int) (int, error) {
-	all, err := processes()
+	all, err := pids()
 	if err != nil {
 		return 0, err
 	}
 	n := 0
-	for _, p := range all {
-		s, err := readStatus("/proc/" + strconv.Itoa(p.pid) + "/status")
+	for _, pid := range all {
+		s, err := readStatus("/proc/" + strconv.Itoa(pid) + "/status")
 		if err == nil && s.UIDs[0] == uid {
 			n += max(s.Threads, 1)
 		}

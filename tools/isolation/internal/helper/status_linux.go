@@ -18,6 +18,7 @@ type Status struct {
 	NoNewPrivs bool
 	Seccomp    int // 2 with a filter
 	Threads    int
+	Dead       bool // no thread runs any more
 }
 
 func readStatus(path string) (Status, error) {
@@ -30,7 +31,7 @@ func readStatus(path string) (Status, error) {
 
 func parseStatus(text string) (Status, error) {
 	var s Status
-	found := 0
+	found, state := 0, ""
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, ":")
 		if !ok {
@@ -66,6 +67,10 @@ func parseStatus(text string) (Status, error) {
 		case "NoNewPrivs":
 			s.NoNewPrivs = strings.TrimSpace(value) == "1"
 			found++
+		case "State":
+			if len(fields) > 0 {
+				state = fields[0]
+			}
 		case "Seccomp":
 			s.Seccomp, _ = strconv.Atoi(strings.TrimSpace(value))
 		case "Threads":
@@ -87,5 +92,6 @@ func parseStatus(text string) (Status, error) {
 	if want := 2 + 1 + 1 + len(capSets); found != want {
 		return Status{}, fmt.Errorf("status has %d of %d lines", found, want)
 	}
+	s.Dead = isDead(state, s.Threads)
 	return s, nil
 }
