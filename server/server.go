@@ -110,7 +110,7 @@ func New(engine *durable.Engine, opts *Options) (*Server, error) {
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	mux := http.NewServeMux()
 	s.api = web.NewAPI(mux, &web.APIOptions{
-		Title: "wp-durable", Version: o.Version, Description: apiDescription,
+		Title: "wp-durable", Version: apiVersion, Description: apiDescription,
 		MaxBody: o.Limits.BodyBytes, Redactor: o.Redactor,
 	})
 	s.routes()
@@ -221,6 +221,9 @@ const (
 	tagServer        = "Server"
 )
 
+// apiVersion is the version of the document, not of the program.
+const apiVersion = "1.0"
+
 const apiDescription = `Agents whose work survives anything.
 
 A conversation is a transcript. A submission hands something to it: an input for the model, or a write. Every submission is answered or ends with a reason, whatever crashes, and the same requestId never admits it twice.
@@ -246,9 +249,17 @@ func (s *Server) routes() {
 	s.usageRoutes()
 }
 
-// Document returns the OpenAPI document: 3.1 and, for generators that need it,
-// 3.0, each as YAML.
-func (s *Server) Document() (yaml31, yaml30 []byte) { return s.doc.YAML, s.doc.YAML30 }
+// Document is the OpenAPI document in its renderings.
+type Document = web.Document
+
+// OpenAPI returns the document of every server, without one.
+func OpenAPI() (*Document, error) {
+	s, err := New(nil, &Options{Token: "unused"})
+	if err != nil {
+		return nil, err
+	}
+	return s.doc, nil
+}
 
 func (s *Server) documentRoutes(mux *http.ServeMux) {
 	for path, doc := range map[string]struct {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/yaml"
@@ -42,6 +43,9 @@ type Document struct {
 func (a *API) Document() (*Document, error) {
 	doc, err := a.OpenAPI().MarshalJSON()
 	if err != nil {
+		return nil, err
+	}
+	if doc, err = openAnswers(doc); err != nil {
 		return nil, err
 	}
 	old, err := downgrade(doc)
@@ -156,4 +160,41 @@ func nullable(s map[string]any, key string, list []any) {
 		key = "allOf"
 	}
 	s[key] = rest
+}
+
+// openAnswers takes "no other properties" from the schemas that no request
+// uses: a later server may say more.
+func openAnswers(doc []byte) ([]byte, error) {
+	var v map[string]any
+	if err := json.Unmarshal(doc, &v); err != nil {
+		return nil, err
+	}
+	components, _ := v["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	asked := map[string]bool{}
+	var visit func(node any, request bool)
+	visit = func(node any, request bool) {
+		switch n := node.(type) {
+		case []any:
+			for _, item := range n {
+				visit(item, request)
+			}
+		case map[string]any:
+			ref, _ := n["$ref"].(string)
+			if name := strings.TrimPrefix(ref, "#/components/schemas/"); request && ref != "" && !asked[name] {
+				asked[name] = true
+				visit(schemas[name], true)
+			}
+			for key, item := range n {
+				visit(item, request || key == "requestBody")
+			}
+		}
+	}
+	visit(v["paths"], false)
+	for name, schema := range schemas {
+		if s, ok := schema.(map[string]any); ok && !asked[name] && s["additionalProperties"] == false {
+			delete(s, "additionalProperties")
+		}
+	}
+	return json.Marshal(v)
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/mattn/go-isatty"
+
+	"github.com/wp-durable/wp-durable/server/internal/chat"
+	"github.com/wp-durable/wp-durable/server/internal/config"
+	"github.com/wp-durable/wp-durable/server/internal/host"
+)
+
+type chatCmd struct {
+	Conversation int64    `short:"c" help:"Conversation to resume." placeholder:"ID"`
+	Message      []string `arg:"" optional:"" help:"The only message; without one, lines of standard input are."`
+	kong.Plugins
+	flags *config.FlagSet
+}
+
+// interrupted is the exit status of a program that Ctrl-C ended.
+const interrupted exitStatus = 130
+
+// Run talks to the server of the data folder, or to one inside the program.
+func (c *chatCmd) Run(p *program) error {
+	cfg, err := p.config(c.flags)
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt)
+	client, stop, err := p.connect(cfg)
+	if err != nil {
+		return err
+	}
+	err = chat.Run(context.Background(), &chat.Options{
+		Client: client, Conversation: c.Conversation, Message: strings.Join(c.Message, " "),
+		In: p.stdin, Out: p.stdout, Err: p.stderr, Terminal: terminal(p.stdin) && terminal(p.stdout), Interrupts: signals,
+	})
+	err = errors.Join(err, stop())
+	if chat.IsLeave(err) {
+		return interrupted
+	}
+	return err
+}
+
+func terminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// connect finds a running server by server.json, or starts one.
+func (p *program) connect(c *config.Config) (client *chat.Client, stop func() error, err error) {
+	dataDir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f, err := host.ReadServerFile(dataDir); err == nil {
+		token := c.Token
+		if token == "" {
+			if token, err = host.ReadToken(dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, nil, err
+			}
+		}
+		client := &chat.Client{Base: "http://" + f.Addr, Token: token, HTTP: &http.Client{}}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if client.Healthy(ctx) {
+			return client, func() error { return nil }, nil
+		}
+	}
+	pipe := chat.NewPipe()
+	h, _, err := p.host(context.Background(), c, slog.LevelError, func(o *host.Options) {
+		o.Listener, o.Private = pipe, true
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	client = &chat.Client{
+		Base: "http://localhost", Token: h.Token(),
+		HTTP: &http.Client{Transport: &http.Transport{DialContext: pipe.Dial, DisableCompression: true}},
+	}
+	return client, func() error { return shutdown(h, c.Shutdown) }, nil
+}
