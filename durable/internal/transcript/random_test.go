@@ -316,7 +316,7 @@ func mustShow(it Item) string {
 // formed (E2.8, E13), and deriving it step by step is deriving it anew.
 func TestContext_HostileHistories(t *testing.T) {
 	t.Parallel()
-	histories := 1500
+	histories := 1000
 	if testing.Short() {
 		histories = 200
 	}
