@@ -259,8 +259,8 @@ func (r *rig) snapshot(c *durable.Conversation) durable.Snapshot {
 	return durable.Snapshot{}
 }
 
-// bubble runs fn with virtual time and the end of all goroutines checked. t
-// may be a *rapid.T: its way to fail is passed on to the outside.
+// bubble runs fn with virtual time and the end of all goroutines checked. What
+// a *rapid.T throws within goes on outside, since rapid waits for it there.
 func bubble(t *testing.T, fn func(t *testing.T)) {
 	t.Helper()
 	var failed any
@@ -268,10 +268,17 @@ func bubble(t *testing.T, fn func(t *testing.T)) {
 		defer func() { failed = recover() }()
 		fn(t)
 	})
-	if failed != nil {
-		panic(failed)
+	if failed == nil {
+		return
 	}
+	// rapid tells failures apart by the place they come from.
+	if fmt.Sprintf("%T", failed) == "rapid.invalidData" {
+		passOn(failed)
+	}
+	panic(failed)
 }
+
+func passOn(invalid any) { panic(invalid) }
 
 // after lets virtual time pass, and what it sets off come to rest.
 func after(d time.Duration) {
