@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -127,7 +128,7 @@ func (f *follower) text() string {
 // (S10)
 func TestStream(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newFixture(t, func(o *fixtureOptions) { o.engine.PartialInterval = time.Millisecond })
 	c := f.conversation(nil)
 	hold := make(chan struct{})
 	long := strings.Repeat("All work and no play. ", 70) // 1.5 KB

@@ -63,7 +63,9 @@ func Run(ctx context.Context, o *Options) error {
 		}
 		return err
 	}
-	lines := readLines(o.In)
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	lines := readLines(ctx, o.In)
 	for {
 		s.prompt()
 		select {
@@ -88,9 +90,9 @@ func Run(ctx context.Context, o *Options) error {
 	}
 }
 
-// readLines passes on lines until the input ends. A read that waits for a
-// person cannot be stopped: the goroutine ends with the input or the program.
-func readLines(in io.Reader) <-chan string {
+// readLines passes on lines until the input or ctx ends. A read that waits for
+// a person cannot be stopped: the goroutine ends with the input or the program.
+func readLines(ctx context.Context, in io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -98,7 +100,11 @@ func readLines(in io.Reader) <-chan string {
 		for {
 			line, err := r.ReadString('\n')
 			if line != "" {
-				lines <- line
+				select {
+				case lines <- line:
+				case <-ctx.Done():
+					return
+				}
 			}
 			if err != nil {
 				return
