@@ -30,6 +30,11 @@ func ForModel(messages []model.Message, ref model.Ref, images bool) []model.Mess
 			out = append(out, m)
 		}
 	}
+	return ending(out)
+}
+
+// ending adds [Continued] to a request that does not end in input.
+func ending(out []model.Message) []model.Message {
 	var last model.Role
 	for _, m := range slices.Backward(out) {
 		if m.Role != model.RoleSystem {
