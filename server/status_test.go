@@ -148,6 +148,9 @@ func TestSecretsInBodies(t *testing.T) {
 		require.Contains(t, f.do("GET", path("/v1/conversations/%d/%s", c.ID, route), nil).body, "[redacted]")
 	}
 	f.do("GET", "/v1/test/faux/requests", nil)
+	for _, req := range f.faux.Requests() {
+		require.NotContains(t, fmt.Sprint(req.Messages), apiKey, "no model is told")
+	}
 	f.do("POST", "/v1/conversations", `{"`+apiKey+`":1}`).problem(400, "invalid")
 	f.do("GET", "/v1/conversations/"+apiKey, nil).problem(400, "invalid")
 }

@@ -137,7 +137,7 @@ func (s *session) prompt() {
 
 // turn sends a message and shows the answer as it comes. It survives restarts
 // of the server.
-func (s *session) turn(ctx context.Context, text string) (*server.Submission, error) {
+func (s *session) turn(ctx context.Context, text string) (_ *server.Submission, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p := newPrinter(s.o.Out, s.o.Err, s.o.Terminal)
@@ -150,11 +150,14 @@ func (s *session) turn(ctx context.Context, text string) (*server.Submission, er
 	defer func() {
 		close(ended)
 		<-aborts
+		if errors.Is(context.Cause(ctx), errLeave) {
+			err = errLeave // also when the run has just ended
+		}
 	}()
 
 	sub, err := s.submit(ctx, text)
 	if err != nil {
-		return nil, cause(ctx, err)
+		return nil, err
 	}
 	for attempt := 0; ; attempt++ {
 		err := s.o.Client.Stream(ctx, sub.ID, p.event)
@@ -162,7 +165,7 @@ func (s *session) turn(ctx context.Context, text string) (*server.Submission, er
 			break
 		}
 		if ctx.Err() != nil || !s.again(ctx, attempt, err) {
-			return nil, cause(ctx, err)
+			return nil, err
 		}
 		p.reconnected()
 	}
@@ -180,13 +183,6 @@ func detail(s *server.Submission) string {
 		return ""
 	}
 	return " " + string(s.Detail)
-}
-
-func cause(ctx context.Context, err error) error {
-	if c := context.Cause(ctx); errors.Is(c, errLeave) {
-		return c
-	}
-	return err
 }
 
 // submit hands the message over, once, however often it must be tried.

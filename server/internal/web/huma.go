@@ -51,7 +51,9 @@ func NewAPI(mux *http.ServeMux, o *APIOptions) *API {
 			}
 			return err
 		},
-		Unmarshal: json.Unmarshal,
+		// What comes in is masked too: a secret that somebody sends is neither
+		// stored nor told to a model (S1.3).
+		Unmarshal: func(data []byte, v any) error { return json.Unmarshal(o.Redactor.JSON(data), v) },
 	}
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{

@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wp-durable/wp-durable/server"
+)
+
+// hanging makes a command print and then wait, and answers when it was cut off.
+const hanging = `{"rules":[
+	{"when":"interrupted","text":"recovered"},
+	{"when":"go","text":"Let me see.","toolCalls":[{"name":"bash","arguments":{"command":"echo so-far; exec sleep 3600"}}]}]}`
+
+// (S1.4) On a signal streams say bye, long polls answer, what tools printed is
+// kept, and the next start goes on.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			data := folder(t)
+			env := defaults(data, "WP_DURABLE_FAUX_SCRIPT", script(t, hanging))
+			p := serve(t, env)
+			sub := p.submit("r", "go")
+			stream := p.stream(fmt.Sprintf("/v1/submissions/%d/stream", sub.ID))
+			_, ok := stream.until("tool_output")
+			require.True(t, ok)
+			polled := make(chan string, 1)
+			go func() {
+				_, body, err := p.try("GET", fmt.Sprintf("/v1/submissions/%d/wait", sub.ID), nil)
+				polled <- fmt.Sprint(body, err)
+			}()
+			for {
+				var st server.Status
+				p.call(200, "GET", "/v1/status", nil, &st)
+				if st.Counts.Waits == 1 {
+					break
+				}
+			}
+			p.signal(sig)
+			bye, ok := stream.until("bye")
+			require.True(t, ok)
+			require.Contains(t, bye, "retryMs")
+			require.Contains(t, <-polled, `"timedOut":true`)
+			require.Equal(t, 0, p.wait(), p.stderr)
+			require.NotContains(t, p.stderr.String(), "level=ERROR")
+
+			p = serve(t, env)
+			require.Equal(t, "recovered", p.settled(sub.ID).Answer.Text)
+			var result string
+			for _, e := range p.entries(sub.ConversationID) {
+				if e.Kind == "pi.tool-result" {
+					result += e.text()
+				}
+			}
+			require.Contains(t, result, "so-far")
+			require.Contains(t, result, "interrupted")
+		})
+	}
+}
+
+// (S1.4) A second signal ends the process at once.
+func TestShutdown_Twice(t *testing.T) {
+	t.Parallel()
+	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "600000"))
+	// A request whose body does not come holds the shutdown.
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(p.base, "http://"))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST /v1/conversations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+
+		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
+	require.NoError(t, err)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(deadline)))
+	answer := make([]byte, 12)
+	_, err = io.ReadFull(c, answer) // the server reads the body now
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 100", string(answer))
+	p.signal(syscall.SIGTERM)
+	require.True(t, p.stderr.wait(t, "stopping", p.exited))
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, 1, p.wait())
+}
+
+// (S1.4) The time is limited, also for those who do not end.
+func TestShutdown_Limit(t *testing.T) {
+	t.Parallel()
+	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "200"))
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(p.base, "http://"))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST /v1/conversations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+
+		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
+	require.NoError(t, err)
+	answer := make([]byte, 12)
+	_, err = io.ReadFull(c, answer)
+	require.NoError(t, err)
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, 0, p.wait())
+}
