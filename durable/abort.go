@@ -8,7 +8,7 @@ import (
 
 // AbortParams say what [Conversation.Abort] ends.
 type AbortParams struct {
-	// Background aborts background work too.
+	// Background aborts background work too, also that of conversations below.
 	Background bool
 	// Reason is kept with the tasks; default "aborted".
 	Reason string
@@ -41,11 +41,13 @@ func (c *Conversation) Abort(ctx context.Context, p *AbortParams) (*AbortResult,
 	err = t.update(ctx, 0, func(_ context.Context, tx *Tx) error {
 		res, marked = AbortResult{}, nil
 		for _, rec := range tx.live() {
-			if rec.ConversationID != c.rec.ID || rec.Owner != 0 && !rec.Background {
+			switch {
+			case rec.Background && p.Background:
+				if !tx.within(rec, c.rec.ID) {
+					continue
+				}
+			case rec.Background, rec.ConversationID != c.rec.ID, rec.Owner != 0:
 				continue // owned work follows its owner
-			}
-			if rec.Background && !p.Background {
-				continue
 			}
 			marked = append(marked, rec.ID)
 			if !rec.AbortRequested {
@@ -81,6 +83,20 @@ func (c *Conversation) Abort(ctx context.Context, p *AbortParams) (*AbortResult,
 		return &res, fmt.Errorf("abort conversation %d: %w", c.rec.ID, err)
 	}
 	return &res, nil
+}
+
+// within reports whether a task belongs to a conversation or to one below it,
+// whether or not the task in between has ended.
+func (tx *Tx) within(rec *TaskRecord, id ConversationID) bool {
+	at := rec.ConversationID
+	for at != id {
+		c := tx.conversation(at)
+		if c == nil || c.Owner == nil {
+			return false
+		}
+		at = c.Owner.ConversationID
+	}
+	return true
 }
 
 // AbortTask ends one task and the ordinary work below it, and returns once it

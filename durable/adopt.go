@@ -2,6 +2,7 @@ package durable
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/wp-durable/wp-durable/durable/internal/transcript"
@@ -36,69 +37,83 @@ func (t *tree) adopt(tx *Tx) {
 		if c.transcript != nil {
 			c.transcript.Append(transcriptItem(entry))
 		}
-		c.publish(e, EventEntryAppended, EntryEvent{ConversationID: entry.ConversationID, Entry: entry})
 	}
 	for _, w := range tx.partials {
 		t.adoptPartial(w)
 	}
 	for _, ev := range tx.events {
+		if ev.entry > 0 {
+			entry := &tx.entries[ev.entry-1]
+			ev.data = EntryEvent{ConversationID: entry.ConversationID, Entry: entry}
+		}
 		t.convs[ev.conversation].publish(e, ev.kind, ev.data)
 	}
 	for _, key := range tx.docOrder {
 		t.adoptDoc(key, tx.docs[key])
 	}
-	for _, rec := range tx.tasks {
-		t.adoptTask(tx, rec)
+	for _, id := range slices.Sorted(maps.Keys(tx.tasks)) {
+		t.adoptTask(tx.tasks[id])
 	}
-	inboxes := map[ConversationID]bool{}
-	for id, s := range tx.subs {
+	t.adoptSubs(tx)
+	if len(tx.tasks) > 0 || t.fresh {
+		t.prune(tx.by)
+		t.schedule()
+	}
+	t.fresh = false
+	t.newborn = false
+	t.wakeWaiters()
+}
+
+// knownRequests bounds how many request ids a conversation keeps in memory.
+const knownRequests = 4096
+
+func (t *tree) adoptSubs(tx *Tx) {
+	var inboxes []ConversationID
+	for _, id := range slices.Sorted(maps.Keys(tx.subs)) {
+		s := tx.subs[id]
 		t.highest = max(t.highest, int64(id))
 		c := t.convs[s.ConversationID]
 		before := t.subs[id]
+		i, open := slices.BinarySearch(t.open, id)
+		switch {
+		case s.SettledAt == nil && !open:
+			t.open = slices.Insert(t.open, i, id)
+		case s.SettledAt != nil && open:
+			t.open = slices.Delete(t.open, i, i+1)
+		}
 		if s.SettledAt == nil {
 			t.subs[id] = s
 		} else {
 			delete(t.subs, id)
 		}
 		if s.RequestID != "" {
+			if len(c.requests) >= knownRequests {
+				clear(c.requests)
+				c.requestsComplete = false
+			}
 			c.requests[s.RequestID] = id
 		}
-		if c.hub != nil {
-			view := s.clone()
-			view.Queued, view.ContentHash = nil, nil
-			c.publish(e, EventSubmission, SubmissionEvent{ConversationID: s.ConversationID, SubmissionID: id, Submission: &view})
-			if s.Status == SubmissionQueued || before != nil && before.Status == SubmissionQueued {
-				inboxes[s.ConversationID] = true
-			}
+		if c.hub != nil && (s.Status == SubmissionQueued || before != nil && before.Status == SubmissionQueued) && !slices.Contains(inboxes, s.ConversationID) {
+			inboxes = append(inboxes, s.ConversationID)
 		}
 	}
-	for id := range inboxes {
-		t.convs[id].publish(e, EventInboxUpdate, InboxEvent{ConversationID: id, Queued: t.queued(id)})
-	}
-	if len(tx.tasks) > 0 || t.fresh {
-		t.prune(tx.by)
-		t.schedule()
-	}
-	t.fresh = false
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
+	for _, id := range inboxes {
+		t.convs[id].publish(t.e, EventInboxUpdate, InboxEvent{ConversationID: id, Queued: t.queued(id)})
 	}
 }
 
 // queued lists the inbox of a conversation. The caller holds mu.
 func (t *tree) queued(id ConversationID) []SubmissionID {
 	out := []SubmissionID{}
-	for sid, s := range t.subs {
-		if s.ConversationID == id && s.Status == SubmissionQueued {
+	for _, sid := range t.open {
+		if s := t.subs[sid]; s.ConversationID == id && s.Status == SubmissionQueued {
 			out = append(out, sid)
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 
-func (t *tree) adoptTask(tx *Tx, rec *TaskRecord) {
+func (t *tree) adoptTask(rec *TaskRecord) {
 	t.highest = max(t.highest, int64(rec.ID))
 	t.tasks[rec.ID] = rec
 	if h := t.runs[rec.ID]; h != nil && rec.AbortRequested && !h.aborting {
@@ -110,6 +125,11 @@ func (t *tree) adoptTask(tx *Tx, rec *TaskRecord) {
 	}
 	if rec.State.Status == TaskTerminal {
 		c := t.convs[rec.ConversationID]
+		o := rec.State.Outcome
+		if out := c.outputs[rec.ID]; out != nil && out.answer && o.Status != OutcomeCompleted && o.Status != OutcomeAborted && o.Status != OutcomeFailed {
+			// Its code failed in the middle of an answer.
+			c.publish(t.e, EventMessageVoid, MessageEvent{ConversationID: rec.ConversationID, TaskID: rec.ID, SubmissionID: firstInput(rec), Reason: string(o.Status)})
+		}
 		delete(c.outputs, rec.ID)
 		delete(t.blocked, rec.ID)
 		for key := range t.docs {
@@ -117,14 +137,10 @@ func (t *tree) adoptTask(tx *Tx, rec *TaskRecord) {
 				delete(t.docs, key)
 			}
 		}
-		o := rec.State.Outcome
 		if o.Status == OutcomeFaulted || o.Status == OutcomeOrphaned {
 			t.e.log.Error("task ended", slog.Int64("task", int64(rec.ID)), slog.String("kind", rec.Kind),
 				slog.String("outcome", string(o.Status)), slog.Any("error", o.Error), slog.String("reason", o.Reason))
 			c.publish(t.e, EventTaskFailed, TaskFailedEvent{ConversationID: rec.ConversationID, TaskID: rec.ID, Kind: rec.Kind, Outcome: *o})
-		}
-		if rec.Kind == generationKind {
-			c.publish(t.e, EventRunEnd, RunEvent{ConversationID: rec.ConversationID, TaskID: rec.ID, Outcome: o.Status})
 		}
 	}
 }
@@ -164,7 +180,7 @@ func (t *tree) adoptPartial(w PartialWrite) {
 }
 
 func (t *tree) adoptDoc(key DocKey, ed *docEdit) {
-	if ed.written == nil {
+	if ed.written == nil || key.Scope == ScopeGlobal {
 		return
 	}
 	if ed.written.Delete {

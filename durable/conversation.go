@@ -47,7 +47,9 @@ func (e *Engine) NewConversation(ctx context.Context, p *ConversationParams) (*C
 	id := ConversationID(n)
 	t := e.pin(id)
 	defer e.unpin(t)
-	t.begin()
+	t.mu.Lock()
+	t.newborn = true
+	t.mu.Unlock()
 	var rec ConversationRecord
 	err = t.update(ctx, 0, func(ctx context.Context, tx *Tx) error {
 		rec = ConversationRecord{ID: id, TreeID: id, CreatedAt: tx.at}
@@ -71,7 +73,9 @@ func (e *Engine) NewConversation(ctx context.Context, p *ConversationParams) (*C
 		return nil
 	})
 	if err != nil {
-		t.forget()
+		if !errors.Is(err, errUnreachable) {
+			t.forget()
+		}
 		return nil, fmt.Errorf("new conversation: %w", err)
 	}
 	return &Conversation{e: e, rec: rec}, nil
@@ -119,8 +123,12 @@ func (c *Conversation) ID() ConversationID { return c.rec.ID }
 
 // Record returns the stored conversation.
 func (c *Conversation) Record() ConversationRecord {
-	rec := c.rec
-	rec.ForkOf, rec.Owner = clonePtr(rec.ForkOf), clonePtr(rec.Owner)
+	return c.rec.clone()
+}
+
+func (r *ConversationRecord) clone() ConversationRecord {
+	rec := *r
+	rec.ForkOf, rec.Owner = clonePtr(r.ForkOf), clonePtr(r.Owner)
 	return rec
 }
 
@@ -277,7 +285,7 @@ func (e *Engine) activeEntries(ctx context.Context, rec ConversationRecord, upTo
 	for _, s := range segments {
 		head, err := e.store.NewestHead(ctx, s.id, s.upTo)
 		if err == nil {
-			from = head.Head
+			from = min(head.Head, head.ID)
 			break
 		}
 		if !errors.Is(err, ErrNotFound) {

@@ -173,16 +173,13 @@ func (d *Doc[T]) read(tx *Tx, key DocKey) (T, error) {
 
 // Edit returns the value for the callback to change. It is private to the
 // commit; what it holds when the callback returns is stored, unless it is what
-// was stored before. A document that does not exist is created. Global
-// documents are changed with [Doc.UpdateGlobal] instead.
+// was stored before. A document that does not exist is created. When another
+// commit changes a global document in between, the callback is run again.
 func (d *Doc[T]) Edit(tx *Tx, owner int64) (*T, error) { return d.edit(tx, d.docKey(owner, "")) }
 
 func (d *Doc[T]) edit(tx *Tx, key DocKey) (*T, error) {
 	if err := tx.check(); err != nil {
 		return nil, err
-	}
-	if key.Scope == ScopeGlobal {
-		return nil, fmt.Errorf("document %s is global, use UpdateGlobal: %w", key.Kind, ErrInvalid)
 	}
 	if ed := tx.docs[key]; ed != nil {
 		v, ok := ed.value.(*T)
@@ -246,11 +243,26 @@ func (d *Doc[T]) updateGlobal(ctx context.Context, e *Engine, key DocKey, fn fun
 		if _, lost := errors.AsType[*ConflictError](err); lost {
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("document %s: %w", key.Kind, err)
+		if err == nil || errors.Is(err, ErrRejected) || errors.Is(err, ErrStoreFailed) || errors.Is(err, ErrStoreClosed) {
+			e.note(err)
+			return wrapDoc(key, err)
 		}
+		// Uncertain: the stored revision tells (E4.3).
+		now, rerr := e.store.Document(ctx, key)
+		switch {
+		case rerr != nil && !errors.Is(rerr, ErrNotFound):
+			return fmt.Errorf("document %s: %w, outcome unknown: %w: %w", key.Kind, errUnreachable, err, rerr)
+		case now.Revision == rec.Revision+1 && bytes.Equal(now.Value, raw):
+			return nil
+		}
+	}
+}
+
+func wrapDoc(key DocKey, err error) error {
+	if err == nil {
 		return nil
 	}
+	return fmt.Errorf("document %s: %w", key.Kind, err)
 }
 
 func (d *Doc[T]) initial() T {
@@ -346,6 +358,9 @@ func (ed *docEdit) write(tx *Tx) (*DocumentWrite, error) {
 	w := &DocumentWrite{Record: DocRecord{DocKey: ed.key, Version: ed.version, Revision: 1, Value: raw}}
 	if ed.before != nil {
 		w.Record.Revision = ed.before.Revision + 1
+	}
+	if ed.key.Scope == ScopeGlobal {
+		w.Expect = w.Record.Revision - 1
 	}
 	if ed.history == Rewindable {
 		for i := range tx.entries {

@@ -28,7 +28,12 @@ type Engine struct {
 	cancel context.CancelCauseFunc
 	// stopped is closed when the engine begins to close.
 	stopped chan struct{}
-	wg      sync.WaitGroup // goroutines that begin() counted
+	// failed is closed when the store has failed.
+	failed   chan struct{}
+	failOnce sync.Once
+	wg       sync.WaitGroup // goroutines that begin() counted
+
+	unwatch func() // the registry
 
 	boot   string        // tells the event ids of this engine from those of others
 	events atomic.Uint64 // the last event's number
@@ -55,14 +60,14 @@ func Open(ctx context.Context, store Store, opts *Options) (*Engine, error) {
 	_, _ = rand.Read(boot[:]) // never fails
 	e := &Engine{
 		store: store, opts: o, clock: o.Clock, log: o.Logger, ids: &allocator{store: store},
-		stopped: make(chan struct{}), boot: hex.EncodeToString(boot[:]),
+		stopped: make(chan struct{}), failed: make(chan struct{}), boot: hex.EncodeToString(boot[:]),
 		trees: map[ConversationID]*tree{}, treeOf: map[ConversationID]ConversationID{},
 	}
 	if o.ConcurrentRuns > 0 {
 		e.slots = make(chan struct{}, o.ConcurrentRuns)
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
-	o.Registry.watch(e.reconsider)
+	e.unwatch = o.Registry.watch(e.reconsider)
 	if err := e.resume(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open engine: %w", err), e.Close(context.WithoutCancel(ctx)))
 	}
@@ -107,6 +112,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.closing = true
 	e.life.Unlock()
 	if first {
+		e.unwatch()
 		close(e.stopped)
 		e.cancel(ErrClosed)
 		e.stopTimers()
@@ -153,6 +159,33 @@ func (e *Engine) loadedTrees() []*tree {
 
 // Closing returns a channel that is closed when the engine begins to close.
 func (e *Engine) Closing() <-chan struct{} { return e.stopped }
+
+// Failed returns a channel that is closed when the store has failed: no more
+// commits are possible, and the process should end so that recovery reads from
+// disk (E4.3). Waits end with [ErrStoreFailed] then.
+func (e *Engine) Failed() <-chan struct{} { return e.failed }
+
+// note looks at the error of a store call and remembers a failed store.
+func (e *Engine) note(err error) {
+	if errors.Is(err, ErrStoreFailed) || errors.Is(err, ErrStoreClosed) {
+		e.failOnce.Do(func() {
+			e.log.Error("store failed", slog.Any("error", err))
+			close(e.failed)
+		})
+	}
+}
+
+func (e *Engine) hasFailed() bool {
+	select {
+	case <-e.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// dead reports whether this engine commits no more.
+func (e *Engine) dead() bool { return e.ctx.Err() != nil || e.hasFailed() }
 
 // begin counts a goroutine that Close waits for; false when the engine closes.
 func (e *Engine) begin() bool {

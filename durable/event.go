@@ -39,8 +39,7 @@ type Event struct {
 	// ID is opaque. [Conversation.Events] resumes behind it.
 	ID   string    `json:"id"`
 	Type EventType `json:"type"`
-	// Data is the payload, a value of the type that the EventType names. What
-	// it points to is shared: readers must not modify it.
+	// Data is the payload, a value of the type that the EventType names.
 	Data any `json:"data"`
 
 	n    uint64

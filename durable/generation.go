@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/wp-durable/wp-durable/durable/internal/transcript"
 	"github.com/wp-durable/wp-durable/durable/model"
 )
 
@@ -46,6 +45,9 @@ type generationState struct {
 	// Answer is the newest assistant entry, Tools are the calls it made.
 	Answer EntryID  `json:"answer,omitempty"`
 	Tools  []TaskID `json:"tools,omitempty"`
+	// Open is the number of the turn whose start was shown and whose end was
+	// not, 0 for none.
+	Open int `json:"open,omitempty"`
 	// Failing is a hash of the last round when all of it failed, Failures how
 	// often it came in a row.
 	Failing  string `json:"failing,omitempty"`
@@ -124,14 +126,14 @@ type prepared struct {
 
 // turn prepares a request, sends it and commits what came of it.
 func (g *generation) turn(ctx context.Context) error {
+	release, ok := g.slot(ctx)
+	if !ok {
+		return context.Cause(ctx)
+	}
+	defer release()
 	p, err := g.prepare(ctx)
 	if err != nil || p == nil {
 		return err
-	}
-	if release, ok := g.slot(ctx); ok {
-		defer release()
-	} else {
-		return context.Cause(ctx)
 	}
 	return g.request(ctx, p)
 }
@@ -185,7 +187,9 @@ func (g *generation) prepare(ctx context.Context) (*prepared, error) {
 		}
 	}
 	var messages []model.Message
-	err = g.t.withTranscript(ctx, g.conv.rec.ID, func(c *conversation) { messages = c.transcript.Messages() })
+	err = g.t.withTranscript(ctx, g.conv.rec.ID, func(c *conversation) {
+		messages = c.fitter.Fit(c.transcript.Messages(), p.ref, info.Images)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -197,14 +201,25 @@ func (g *generation) prepare(ctx context.Context) (*prepared, error) {
 		limit = min(limit, info.MaxOutput)
 	}
 	p.req = &model.Request{
-		Model: info, Messages: transcript.ForModel(messages, p.ref, info.Images),
+		Model: info, Messages: messages,
 		ThinkingLevel: info.ClampThinking(agent.ThinkingLevel), MaxOutputTokens: limit,
 		SessionID: session.SessionID, DropThinking: g.state.DropThinking,
 	}
 	for _, h := range p.hooks {
-		if h.BeforeRequest != nil {
-			g.hook("BeforeRequest", func() error { return h.BeforeRequest(ctx, p.rc, p.req) })
+		if h.BeforeRequest == nil {
+			continue
 		}
+		// The hook may change what it is given, and what a failing one changed
+		// does not count.
+		changed := *p.req
+		changed.Messages = cloneMessages(p.req.Messages)
+		g.hook("BeforeRequest", func() error {
+			err := h.BeforeRequest(ctx, p.rc, &changed)
+			if err == nil {
+				p.req = &changed
+			}
+			return err
+		})
 	}
 	return p, nil
 }
@@ -248,6 +263,7 @@ func (g *generation) settleRun(tx *Tx, settle func(s *SubmissionRecord)) {
 // endWithout ends the run without an answer.
 func (g *generation) endWithout(ctx context.Context, reason string, cause error) error {
 	return g.commit(ctx, func(_ context.Context, tx *Tx) (generationStep, error) {
+		g.endTurn(tx)
 		g.settleRun(tx, func(s *SubmissionRecord) {
 			tx.settleSub(s, SubmissionUnanswered, reason, marshalRaw(map[string]string{"message": cause.Error()}))
 		})
@@ -318,6 +334,7 @@ func (g *generation) abort(ctx context.Context) error {
 			}
 			tx.emit(g.conv.rec.ID, EventMessageEnd, g.messageEvent(func(m *MessageEvent) { m.EntryID, m.StopReason = id, model.StopAborted }))
 		}
+		g.endTurn(tx)
 		g.settleRun(tx, func(s *SubmissionRecord) { tx.settleSub(s, SubmissionUnanswered, ReasonAborted, nil) })
 		return g.run.Abort(g.run.AbortReason()), nil
 	})
@@ -331,8 +348,40 @@ func (g *generation) messageEvent(set func(*MessageEvent)) MessageEvent {
 	return ev
 }
 
-func (g *generation) turnEvent() TurnEvent {
-	return TurnEvent{ConversationID: g.conv.rec.ID, TaskID: g.run.ID(), SubmissionID: g.sub, Turn: g.state.Turn + 1}
+// opened is the state once the turn of the due request was shown to start.
+func (g *generation) opened() generationState {
+	s := g.state
+	s.Open = s.Turn + 1
+	return s
+}
+
+// openTurn shows that the turn of the due request starts, and before it that
+// the last one has ended, when that was not shown yet.
+func (g *generation) openTurn(tx *Tx) {
+	next := g.state.Turn + 1
+	if g.state.Open == next {
+		return
+	}
+	if g.state.Open != 0 {
+		tx.emit(g.conv.rec.ID, EventTurnEnd, g.turnEvent(g.state.Open))
+	}
+	tx.emit(g.conv.rec.ID, EventTurnStart, g.turnEvent(next))
+}
+
+// closeTurn shows that the turn has ended, with the answer of this commit.
+func (g *generation) closeTurn(tx *Tx) {
+	tx.emit(g.conv.rec.ID, EventTurnEnd, g.turnEvent(max(g.state.Open, g.state.Turn+1)))
+}
+
+// endTurn shows the end of a turn that an earlier commit left open.
+func (g *generation) endTurn(tx *Tx) {
+	if g.state.Open != 0 {
+		tx.emit(g.conv.rec.ID, EventTurnEnd, g.turnEvent(g.state.Open))
+	}
+}
+
+func (g *generation) turnEvent(turn int) TurnEvent {
+	return TurnEvent{ConversationID: g.conv.rec.ID, TaskID: g.run.ID(), SubmissionID: g.sub, Turn: turn}
 }
 
 // errEnded stands for ends whose words are in the task's detail.

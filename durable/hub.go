@@ -153,6 +153,18 @@ func eventSize(data any) int {
 		return n
 	case DocEvent:
 		return base + len(d.Value)
+	case InboxEvent:
+		return base + 8*len(d.Queued)
+	case RunEvent:
+		return base + 8*len(d.SubmissionIDs)
+	case SubmissionEvent:
+		return base + len(d.Submission.HostData) + len(d.Submission.Detail)
+	case TaskFailedEvent:
+		n := base + len(d.Outcome.Result)
+		if d.Outcome.Error != nil {
+			n += len(d.Outcome.Error.Message) + len(d.Outcome.Error.Detail)
+		}
+		return n
 	}
 	return base
 }

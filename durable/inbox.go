@@ -43,6 +43,17 @@ func (tx *Tx) placeFinal(id ConversationID) error {
 			next = append(next, s)
 		}
 	}
+	if c := tx.conversation(id); c != nil && c.Owner != nil {
+		if owner := tx.task(c.Owner.TaskID); owner != nil && ending(owner) {
+			// No run can start below a task that ends (E7.1).
+			for _, s := range inputs {
+				if err := tx.withdraw(s.ID, ReasonAborted); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
 	if len(next) == 0 {
 		return nil
 	}
@@ -90,12 +101,12 @@ func (tx *Tx) startRun(id ConversationID, inputs []*SubmissionRecord) error {
 	if err != nil {
 		return err
 	}
+	tx.emit(id, EventRunStart, RunEvent{ConversationID: id, TaskID: run, SubmissionID: inputs[0].ID, SubmissionIDs: in.Submissions})
 	for _, s := range inputs {
 		if err := tx.placeInput(s, run); err != nil {
 			return err
 		}
 	}
-	tx.emit(id, EventRunStart, RunEvent{ConversationID: id, TaskID: run, SubmissionID: inputs[0].ID, SubmissionIDs: in.Submissions})
 	return nil
 }
 
@@ -111,6 +122,7 @@ func (tx *Tx) placeInput(s *SubmissionRecord, run TaskID) error {
 	}
 	tx.entries[len(tx.entries)-1].ByTaskID = 0 // the submitter wrote it, whoever placed it
 	s.Status, s.EntryID, s.TaskID, s.Queued = SubmissionPlaced, entry, run, nil
+	tx.emitSub(s)
 	return nil
 }
 

@@ -11,7 +11,8 @@ import (
 // of an answer, or what a tool printed.
 type liveOutput struct {
 	answer bool
-	deltas []model.Delta   // answer
+	pieces int             // how many were committed
+	deltas []model.Delta   // answer: as they came, see merged
 	buf    strings.Builder // tool
 }
 
@@ -24,22 +25,48 @@ func newLiveOutput(rec *TaskRecord, parts [][]byte) *liveOutput {
 }
 
 func (o *liveOutput) add(data []byte) {
+	o.pieces++
 	if !o.answer {
 		o.buf.Write(data)
 		return
 	}
-	for _, d := range decodeDeltas([][]byte{data}) {
-		o.deltas = appendDelta(o.deltas, d)
+	var ds []model.Delta
+	if json.Unmarshal(data, &ds) == nil {
+		o.deltas = append(o.deltas, ds...)
 	}
+}
+
+// merged joins pieces that go on with the one before, each text built once.
+func merged(deltas []model.Delta) []model.Delta {
+	var out []model.Delta
+	for i := 0; i < len(deltas); {
+		d := deltas[i]
+		var b strings.Builder
+		n := i
+		for ; n < len(deltas) && continues(&d, &deltas[n]); n++ {
+			b.WriteString(deltas[n].Text)
+		}
+		d.Text = b.String()
+		out = append(out, d)
+		i = n
+	}
+	return out
+}
+
+// continues reports whether next goes on with the block of d.
+func continues(d, next *model.Delta) bool {
+	return next.Kind == d.Kind && next.Index == d.Index && (next.ToolCallID == "" || next.ToolCallID == d.ToolCallID)
 }
 
 func (o *liveOutput) text() string { return o.buf.String() }
 
 // message assembles the pieces of an answer. Calls that were being written are
 // left out: nobody knows what they were to be.
-func (o *liveOutput) message() *model.Message {
+func (o *liveOutput) message() *model.Message { return assemble(o.deltas) }
+
+func assemble(deltas []model.Delta) *model.Message {
 	m := &model.Message{Role: model.RoleAssistant, Content: []model.Block{}}
-	for _, d := range o.deltas {
+	for _, d := range merged(deltas) {
 		switch d.Kind {
 		case model.DeltaText:
 			m.Content = append(m.Content, model.Text(d.Text))
@@ -52,8 +79,8 @@ func (o *liveOutput) message() *model.Message {
 
 // partial describes the answer for a snapshot.
 func (o *liveOutput) partial(id TaskID, sub SubmissionID) *PartialMessage {
-	p := &PartialMessage{TaskID: id, SubmissionID: sub, Deltas: append([]model.Delta(nil), o.deltas...)}
-	for _, d := range o.deltas {
+	p := &PartialMessage{TaskID: id, SubmissionID: sub, Deltas: merged(o.deltas)}
+	for _, d := range p.Deltas {
 		switch d.Kind {
 		case model.DeltaText:
 			p.Text += d.Text

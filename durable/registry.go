@@ -13,7 +13,7 @@ import (
 type Registry struct {
 	mu         sync.RWMutex
 	extensions []*Extension // in order of first installation
-	watchers   []func()
+	watchers   []*func()
 }
 
 // NewRegistry returns a registry with the given extensions. It panics when one
@@ -46,7 +46,7 @@ func (r *Registry) Install(x Extension) error {
 	watchers := slices.Clone(r.watchers)
 	r.mu.Unlock()
 	for _, w := range watchers {
-		w()
+		(*w)()
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func (r *Registry) Uninstall(name string) bool {
 	r.mu.Unlock()
 	if found {
 		for _, w := range watchers {
-			w()
+			(*w)()
 		}
 	}
 	return found
@@ -78,8 +78,8 @@ func (r *Registry) Names() []string {
 	return names
 }
 
-// Select returns what the named extensions offer together, in the registry's
-// order of the names given; unknown names are skipped. A later extension's tool
+// Select returns what the named extensions offer together, in the order of the
+// names; unknown names are skipped and repeated ones count once. A later extension's tool
 // or section of the same name replaces the earlier one in its place; then wraps
 // apply.
 func (r *Registry) Select(names []string) Selection {
@@ -87,7 +87,10 @@ func (r *Registry) Select(names []string) Selection {
 	all := r.extensions
 	r.mu.RUnlock()
 	var s Selection
-	for _, name := range names {
+	for n, name := range names {
+		if slices.Contains(names[:n], name) {
+			continue
+		}
 		i := slices.IndexFunc(all, func(x *Extension) bool { return x.Name == name })
 		if i < 0 {
 			continue
@@ -163,11 +166,16 @@ func (r *Registry) task(kind string) *taskDef {
 	return nil
 }
 
-// watch calls f after every change of the registry.
-func (r *Registry) watch(f func()) {
+// watch calls f after every change of the registry until stop is called.
+func (r *Registry) watch(f func()) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.watchers = append(r.watchers, f)
+	r.watchers = append(r.watchers, &f)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.watchers = slices.DeleteFunc(slices.Clone(r.watchers), func(w *func()) bool { return w == &f })
+	}
 }
 
 func validateExtensions(all []*Extension) error {

@@ -3,9 +3,9 @@ package durable
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +38,7 @@ func (g *generation) request(ctx context.Context, p *prepared) error {
 		err = &model.Error{Class: model.ClassProtocol, Message: "the provider returned no message"}
 	}
 	if ctx.Err() != nil && (err != nil || msg.StopReason == model.StopAborted) {
-		return g.interrupted(ctx, p, rest, msg)
+		return g.interrupted(ctx, p, stream, rest, msg)
 	}
 	if err != nil {
 		return g.failed(ctx, p, stream, rest, msg, modelError(err))
@@ -91,7 +91,7 @@ func (s *answerStream) emit(d model.Delta) {
 
 // appendDelta adds d, merged with the last piece when it goes on with it.
 func appendDelta(ds []model.Delta, d model.Delta) []model.Delta {
-	if n := len(ds); n > 0 && ds[n-1].Kind == d.Kind && ds[n-1].Index == d.Index && (d.ToolCallID == "" || d.ToolCallID == ds[n-1].ToolCallID) {
+	if n := len(ds); n > 0 && continues(&ds[n-1], &d) {
 		ds[n-1].Text += d.Text
 		return ds
 	}
@@ -133,10 +133,11 @@ func (s *answerStream) commit(pieces []model.Delta) error {
 		if s.started {
 			return generationStep{}, nil
 		}
-		return s.g.run.Next(phaseRequest, s.g.state), nil
+		return s.g.run.Next(phaseRequest, s.g.opened()), nil
 	})
 	if err == nil {
 		s.started = true
+		s.g.state = s.g.opened()
 	}
 	return err
 }
@@ -145,9 +146,7 @@ func (s *answerStream) commit(pieces []model.Delta) error {
 func (s *answerStream) stage(tx *Tx, pieces []model.Delta) {
 	id := s.g.conv.rec.ID
 	if !s.started {
-		if s.g.state.Attempt == 0 {
-			tx.emit(id, EventTurnStart, s.g.turnEvent())
-		}
+		s.g.openTurn(tx)
 		tx.emit(id, EventMessageStart, s.g.messageEvent(nil))
 	}
 	for i := range pieces {
@@ -170,23 +169,21 @@ func (s *answerStream) finish() []model.Delta {
 
 // interrupted keeps what had come when the request was cancelled, by an abort
 // or by the engine's end; the abort handler or recovery goes on from it.
-func (g *generation) interrupted(ctx context.Context, p *prepared, rest []model.Delta, msg *model.Message) error {
+func (g *generation) interrupted(ctx context.Context, p *prepared, stream *answerStream, rest []model.Delta, msg *model.Message) error {
 	if len(rest) == 0 && (msg == nil || msg.Usage.IsZero()) {
 		return context.Cause(ctx)
 	}
 	err := g.commit(ctx, func(_ context.Context, tx *Tx) (generationStep, error) {
 		if len(rest) > 0 {
+			stream.stage(tx, rest)
 			tx.partials = append(tx.partials, PartialWrite{TaskID: g.run.ID(), Data: marshalRaw(rest)})
-			for i := range rest {
-				tx.emit(g.conv.rec.ID, EventMessageUpdate, g.messageEvent(func(m *MessageEvent) { d := rest[i]; m.Delta = &d }))
-			}
 		}
 		if msg != nil {
 			if err := tx.countModel(g.conv.rec.ID, p.ref, msg.Usage); err != nil {
 				return generationStep{}, err
 			}
 		}
-		return g.run.Next(phaseRequest, g.state), nil
+		return g.run.Next(phaseRequest, g.opened()), nil
 	})
 	return errors.Join(context.Cause(ctx), err)
 }
@@ -209,7 +206,10 @@ func (g *generation) failed(ctx context.Context, p *prepared, stream *answerStre
 				tx.emit(id, EventMessageVoid, g.messageEvent(func(m *MessageEvent) { m.Reason = string(failure.Class) }))
 			}
 		}
-		next := g.state
+		if retry || again {
+			g.openTurn(tx)
+		}
+		next := g.opened()
 		switch {
 		case again:
 			next.DropThinking = true
@@ -238,6 +238,13 @@ func (g *generation) endFailed(tx *Tx, stream *answerStream, rest []model.Delta,
 	entry := model.Message{Role: model.RoleAssistant, Timestamp: tx.at}
 	if msg != nil {
 		entry = *msg
+	} else {
+		// What was shown stands, also when the provider does not repeat it.
+		shown := rest
+		if out := tx.t.convs[id].outputs[g.run.ID()]; out != nil {
+			shown = append(slices.Clone(out.deltas), rest...)
+		}
+		entry.Content = assemble(shown).Content
 	}
 	if entry.Provider == "" {
 		if agent, _, err := g.e.agentOf(tx.ctx, g.t, id); err == nil && agent.Model != nil {
@@ -245,13 +252,14 @@ func (g *generation) endFailed(tx *Tx, stream *answerStream, rest []model.Delta,
 		}
 	}
 	entry.StopReason, entry.ErrorMessage = model.StopError, failure.Error()
+	validText(&entry)
+	stream.stage(tx, rest)
 	eid, err := tx.appendEntry(id, EntrySpec{Kind: KindAssistant, Model: []model.Message{entry}})
 	if err != nil {
 		return generationStep{}, err
 	}
-	stream.stage(tx, rest)
 	tx.emit(id, EventMessageEnd, g.messageEvent(func(m *MessageEvent) { m.EntryID, m.StopReason = eid, model.StopError }))
-	tx.emit(id, EventTurnEnd, g.turnEvent())
+	g.closeTurn(tx)
 	g.settleRun(tx, func(s *SubmissionRecord) {
 		tx.settleSub(s, SubmissionUnanswered, ReasonModelError, errorDetail(failure))
 	})
@@ -266,11 +274,7 @@ func (g *generation) answered(ctx context.Context, p *prepared, stream *answerSt
 		err := &model.Error{Class: model.ClassProtocol, NoRetry: true, Message: fmt.Sprintf("the provider ended with the unknown stop reason %q", msg.StopReason)}
 		return g.failed(ctx, p, stream, rest, msg, err)
 	}
-	for _, h := range p.hooks {
-		if h.AfterResponse != nil {
-			g.hook("AfterResponse", func() error { return h.AfterResponse(ctx, p.rc, msg) })
-		}
-	}
+	rewritten := g.afterResponse(ctx, p, msg)
 	nameCalls(msg, g.run.ID(), g.state.Turn)
 	validText(msg)
 	calls := msg.ToolCalls()
@@ -283,7 +287,11 @@ func (g *generation) answered(ctx context.Context, p *prepared, stream *answerSt
 	}
 	return g.commit(ctx, func(_ context.Context, tx *Tx) (generationStep, error) {
 		id := g.conv.rec.ID
-		stream.stage(tx, rest)
+		if rewritten {
+			stream.replace(tx, msg)
+		} else {
+			stream.stage(tx, rest)
+		}
 		entry, err := tx.appendEntry(id, EntrySpec{Kind: KindAssistant, Model: []model.Message{*msg}})
 		if err != nil {
 			return generationStep{}, err
@@ -298,18 +306,61 @@ func (g *generation) answered(ctx context.Context, p *prepared, stream *answerSt
 				ConversationID: id, TaskID: g.run.ID(), SubmissionID: g.sub, Attempt: g.state.Attempt, MaxAttempts: g.e.opts.Retry.Max, Success: true,
 			})
 		}
-		next := g.state
+		next := g.opened()
 		next.Turn, next.Attempt, next.Answer, next.Tools = g.state.Turn+1, 0, entry, nil
 		if len(calls) > 0 {
 			return g.startRound(tx, p, next, msg, calls)
 		}
-		tx.emit(id, EventTurnEnd, g.turnEvent())
+		g.closeTurn(tx)
+		next.Open = 0
 		if len(more) > 0 {
 			_, err := tx.appendEntry(id, EntrySpec{Kind: KindUser, Model: []model.Message{{Role: model.RoleUser, Content: more}}})
 			return g.run.Next(phasePrepare, next), err
 		}
 		return g.done(tx, next, msg.StopReason), nil
 	})
+}
+
+// afterResponse calls the AfterResponse hooks and reports whether one of them
+// changed what was shown of the answer.
+func (g *generation) afterResponse(ctx context.Context, p *prepared, msg *model.Message) bool {
+	var before model.Message
+	called := false
+	for _, h := range p.hooks {
+		if h.AfterResponse == nil {
+			continue
+		}
+		if !called {
+			before, called = msg.Clone(), true
+		}
+		g.hook("AfterResponse", func() error { return h.AfterResponse(ctx, p.rc, msg) })
+	}
+	return called && !sameJSON(before.Content, msg.Content)
+}
+
+// replace declares what was shown void and shows the message as it is stored.
+func (s *answerStream) replace(tx *Tx, msg *model.Message) {
+	id := s.g.conv.rec.ID
+	if s.started {
+		tx.emit(id, EventMessageVoid, s.g.messageEvent(func(m *MessageEvent) { m.Reason = "the answer was changed" }))
+	}
+	s.g.openTurn(tx)
+	tx.emit(id, EventMessageStart, s.g.messageEvent(nil))
+	for i := range msg.Content {
+		b := &msg.Content[i]
+		d := model.Delta{Index: i}
+		switch b.Type {
+		case model.BlockText:
+			d.Kind, d.Text = model.DeltaText, b.Text
+		case model.BlockThinking:
+			d.Kind, d.Text = model.DeltaThinking, b.Thinking
+		case model.BlockToolCall:
+			d.Kind, d.Text, d.ToolCallID, d.ToolName = model.DeltaToolCall, string(b.Arguments), b.ID, b.Name
+		default:
+			continue
+		}
+		tx.emit(id, EventMessageUpdate, s.g.messageEvent(func(m *MessageEvent) { m.Delta = &d }))
+	}
 }
 
 // done ends the run with an answer.
@@ -385,19 +436,4 @@ func messageSize(content []model.Block) int {
 		n += len(b.Text) + len(b.Thinking) + len(b.Data) + len(b.Arguments)
 	}
 	return n
-}
-
-// decodeDeltas reads what answerStream stored.
-func decodeDeltas(parts [][]byte) []model.Delta {
-	var out []model.Delta
-	for _, p := range parts {
-		var ds []model.Delta
-		if json.Unmarshal(p, &ds) != nil {
-			continue
-		}
-		for _, d := range ds {
-			out = appendDelta(out, d)
-		}
-	}
-	return out
 }

@@ -75,7 +75,7 @@ func (g *generation) afterTools(ctx context.Context) error {
 	err = g.commit(ctx, func(_ context.Context, tx *Tx) (generationStep, error) {
 		goOn = false
 		id := g.conv.rec.ID
-		tx.emit(id, EventTurnEnd, g.turnEvent())
+		g.endTurn(tx)
 		switch {
 		case handoff != "":
 			step := g.done(tx, g.state, model.StopToolUse)
@@ -101,7 +101,7 @@ func (g *generation) afterTools(ctx context.Context) error {
 		}
 		goOn = true
 		next := g.state
-		next.Tools = nil
+		next.Tools, next.Open = nil, 0
 		return g.run.Next(phasePrepare, next), nil
 	})
 	if err != nil || !goOn {
@@ -131,11 +131,12 @@ func (g *generation) outcomes(ctx context.Context) ([]toolOutcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i] = toolOutcome{IsError: true}
-		if o != nil && o.Status == OutcomeCompleted {
-			if err := json.Unmarshal(o.Result, &out[i]); err != nil {
-				return nil, fmt.Errorf("result of task %d: %w", id, err)
-			}
+		if o == nil || o.Status != OutcomeCompleted {
+			out[i] = toolOutcome{IsError: true}
+			continue
+		}
+		if err := json.Unmarshal(o.Result, &out[i]); err != nil {
+			return nil, fmt.Errorf("result of task %d: %w", id, err)
 		}
 	}
 	return out, nil

@@ -97,6 +97,9 @@ func (t *tree) schedule() {
 	e := t.e
 	recovered := t.recovering
 	t.recovering = false
+	if e.dead() {
+		return
+	}
 	for id, rec := range t.tasks {
 		if w := rec.State.Wait; rec.State.Status == TaskWaiting && w != nil && w.Deadline != nil && t.timers[id] == nil {
 			deadline := *w.Deadline
@@ -114,7 +117,7 @@ func (t *tree) schedule() {
 			continue
 		}
 		delete(t.blocked, id)
-		h := &taskHandle{id: id}
+		h := &taskHandle{id: id, cancel: func(error) {}}
 		if !e.begin() {
 			return
 		}
@@ -164,76 +167,91 @@ func (t *tree) expire(id TaskID, deadline time.Time) {
 			next.State = TaskState{Status: TaskRunning, Checkpoint: rec.State.Checkpoint}
 			return nil
 		})
-		if err == nil || e.dead(err) || !e.backoff(e.ctx, attempt) {
+		if err == nil || e.dead() || !e.backoff(e.ctx, attempt) {
 			return
 		}
 	}
-}
-
-// dead reports whether an error means that this process commits no more.
-func (e *Engine) dead(err error) bool {
-	return errors.Is(err, ErrClosed) || errors.Is(err, ErrStoreFailed) || errors.Is(err, ErrStoreClosed) || errors.Is(err, ErrFenced)
 }
 
 // run is the goroutine of a task: it runs phase after phase until the task
 // stops being runnable.
 func (t *tree) run(h *taskHandle, recovered bool) {
 	e := t.e
+	refused := 0
 	for attempt := 0; ; attempt++ {
 		ctx, cancel := context.WithCancelCause(withEngine(e.ctx))
-		t.mu.Lock()
-		rec := t.tasks[h.id]
-		act, def, why := t.next(rec)
-		if act == actNothing || act == actBlocked || e.ctx.Err() != nil {
-			delete(t.runs, h.id)
-			if act == actBlocked {
-				t.noteBlocked(rec, nil, why)
-			}
-			if t.changed != nil {
-				close(t.changed)
-				t.changed = nil
-			}
-			t.mu.Unlock()
+		r, act, why := t.take(h, cancel)
+		if r == nil {
 			cancel(nil)
 			return
 		}
-		h.cancel, h.aborting = cancel, act != actPhase
-		t.mu.Unlock()
-
-		r := &taskRun{e: e, t: t, h: h, def: def, rec: rec, recovered: recovered, began: stamp(e.clock.Now())}
+		r.recovered = recovered
 		recovered = false
 		var err error
-		switch act {
-		case actPhase:
+		switch {
+		case refused > maxRefused:
+			err = r.fault(fmt.Errorf("its commits were refused %d times", refused))
+		case act == actPhase:
 			err = r.runPhase(ctx)
-		case actAbort:
+		case act == actAbort:
 			err = r.runAbort(ctx)
-		case actOrphan:
+		case act == actOrphan:
 			err = r.end(ctx, Outcome{Status: OutcomeOrphaned, Reason: why})
 		}
 		cancel(nil)
-		if err == nil || e.ctx.Err() != nil || errors.Is(err, ErrTaskEnded) {
-			attempt = -1
-			continue
-		}
 		if m, ok := errors.AsType[*migrationError](err); ok {
 			t.mu.Lock()
-			t.noteBlocked(rec, def, m.Error())
+			t.noteBlocked(r.rec, r.def, m.Error())
 			t.mu.Unlock()
-			attempt = -1
+			err = nil
+		}
+		if ended, ok := errors.AsType[*endedError](err); ok && ended.id == h.id {
+			err = nil
+		}
+		if err == nil {
+			attempt, refused = -1, 0
 			continue
 		}
-		if e.dead(err) {
-			t.mu.Lock()
-			delete(t.runs, h.id)
-			t.mu.Unlock()
-			return
+		if errors.Is(err, ErrRejected) {
+			refused++
 		}
-		// The store rejected a commit or could not be reached: the task did
-		// nothing wrong, so its phase is run again, as after a crash.
-		if !e.backoff(e.ctx, attempt) {
-			continue
-		}
+		// The store refused a commit or could not be reached: the phase is run
+		// again, as after a crash.
+		e.log.Warn("task will be tried again", slog.Int64("task", int64(h.id)), slog.Int("attempt", attempt+1), slog.Any("error", err))
+		e.backoff(e.ctx, attempt)
 		recovered = true
+	}
+}
+
+// maxRefused bounds how often a phase is run again because the store refused
+// its commits.
+const maxRefused = 3
+
+// take decides what a task's goroutine does next, and gives up the handle, with
+// a nil run, when there is nothing to do. cancel ends what it runs.
+func (t *tree) take(h *taskHandle, cancel context.CancelCauseFunc) (r *taskRun, act action, why string) {
+	e := t.e
+	alive := t.ensure()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rec := t.tasks[h.id]
+	act, def, why := t.next(rec)
+	if alive && act != actNothing && act != actBlocked {
+		h.cancel, h.aborting = cancel, act != actPhase
+		return &taskRun{e: e, t: t, h: h, def: def, rec: rec, began: stamp(e.clock.Now())}, act, why
+	}
+	delete(t.runs, h.id)
+	if act == actBlocked {
+		t.noteBlocked(rec, nil, why)
+	}
+	t.wakeWaiters()
+	return nil, act, why
+}
+
+// wakeWaiters lets those who await a change look again. The caller holds mu.
+func (t *tree) wakeWaiters() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
 	}
 }

@@ -3,7 +3,7 @@ package durable
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"log/slog"
 )
 
 // settle derives, inside a commit, everything that follows from what its
@@ -116,6 +116,9 @@ func (tx *Tx) settleWait(rec *TaskRecord) bool {
 	done, failed := true, false
 	for _, id := range w.On {
 		on := tx.task(id)
+		if on == nil && w.Policy == FailFast { // seen to end, and dropped from memory
+			on, _ = tx.anyTask(id)
+		}
 		if on == nil || on.State.Status == TaskTerminal {
 			failed = failed || on != nil && on.State.Outcome.Status != OutcomeCompleted
 			continue
@@ -152,6 +155,10 @@ func (tx *Tx) end(rec *TaskRecord, o Outcome) {
 	rec.EndedAt = &at
 	rec.Memos = nil
 	rec.State = TaskState{Status: TaskTerminal, Outcome: &o}
+	tx.liveCache = nil
+	if rec.Kind == generationKind {
+		tx.emit(rec.ConversationID, EventRunEnd, RunEvent{ConversationID: rec.ConversationID, TaskID: rec.ID, SubmissionID: firstInput(rec), Outcome: o.Status})
+	}
 }
 
 // settleSubmissions settles inputs whose run has ended and places what waits in
@@ -186,14 +193,21 @@ func (tx *Tx) settleSubmissions() (bool, error) {
 		id := tx.settled[0]
 		tx.settled = tx.settled[1:]
 		if hook := tx.e.opts.OnSettle; hook != nil {
-			if err := hook(tx.ctx, tx, tx.subs[id].clone()); err != nil {
-				return false, fmt.Errorf("settle hook of submission %d: %w", id, err)
+			changed = true // it may have staged what something follows from
+			err := tx.e.protect("Options.OnSettle", func() error { return hook(tx.ctx, tx, tx.subs[id].clone()) })
+			if err != nil {
+				tx.e.log.Error("settle hook failed", slog.Int64("submission", int64(id)), slog.Any("error", err))
 			}
 		}
 	}
+	busy := map[ConversationID]bool{}
 	var idle []ConversationID
-	for _, s := range open {
-		if s.Status == SubmissionQueued && !slices.Contains(idle, s.ConversationID) && !tx.busy(s.ConversationID) {
+	for _, s := range tx.openSubs() {
+		if _, known := busy[s.ConversationID]; known || s.Status != SubmissionQueued {
+			continue
+		}
+		busy[s.ConversationID] = tx.busy(s.ConversationID)
+		if !busy[s.ConversationID] {
 			idle = append(idle, s.ConversationID)
 		}
 	}
@@ -226,4 +240,6 @@ func (tx *Tx) settleSub(s *SubmissionRecord, status SubmissionStatus, reason str
 	at := tx.at
 	s.Status, s.Reason, s.Detail, s.SettledAt, s.Queued = status, reason, detail, &at, nil
 	tx.settled = append(tx.settled, s.ID)
+	tx.openCache = nil
+	tx.emitSub(s)
 }

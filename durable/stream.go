@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/wp-durable/wp-durable/durable/model"
 )
@@ -163,6 +164,7 @@ func (r *streamReader) past(ctx context.Context) (n uint64, done bool, err error
 			return 0, false, err
 		}
 	}
+	rec.Queued, rec.ContentHash = nil, nil
 	if rec.SettledAt != nil {
 		return n, true, r.send(StreamEvent{Type: StreamDone, Submission: rec})
 	}
@@ -231,8 +233,11 @@ func (r *streamReader) entries(ctx context.Context, upTo EntryID, settled bool, 
 					return err
 				}
 			}
-			if e.ID == answer && settled {
+			if e.ID == answer && settled && len(e.Model[0].ToolCalls()) == 0 {
 				return nil
+			}
+			if settled && e.Kind == KindUser && e.ID > answer && answer != 0 {
+				return nil // of the next run; the results of the last calls were shown
 			}
 		}
 		if len(entries) < page {
@@ -318,7 +323,7 @@ func (r *streamReader) end(e *Entry) error {
 	m := &e.Model[0]
 	for _, c := range m.ToolCalls() {
 		r.calls[c.ID] = true
-		if err := r.send(StreamEvent{Type: StreamToolCall, Message: r.number, ToolCallID: c.ID, Name: c.Name, Arguments: c.Arguments}); err != nil {
+		if err := r.send(StreamEvent{Type: StreamToolCall, Message: r.number, ToolCallID: c.ID, Name: c.Name, Arguments: slices.Clone(c.Arguments)}); err != nil {
 			return err
 		}
 	}
@@ -363,7 +368,8 @@ func (r *streamReader) event(ev Event) error {
 		if err := r.showStatus(d.Submission); err != nil || d.Submission.SettledAt == nil {
 			return err
 		}
-		if err := r.send(StreamEvent{Type: StreamDone, Submission: d.Submission}); err != nil {
+		done := d.Submission.clone()
+		if err := r.send(StreamEvent{Type: StreamDone, Submission: &done}); err != nil {
 			return err
 		}
 		return errStopped
@@ -382,7 +388,7 @@ func (r *streamReader) event(ev Event) error {
 			return r.send(StreamEvent{Type: StreamToolOutput, ToolCallID: d.ToolCallID, Delta: d.Delta, Reset: d.Reset})
 		case EventToolEnd:
 			r.seen = max(r.seen, d.EntryID)
-			return r.send(StreamEvent{Type: StreamToolResult, ToolCallID: d.ToolCallID, IsError: d.Result.IsError, Content: d.Result.Content})
+			return r.send(StreamEvent{Type: StreamToolResult, ToolCallID: d.ToolCallID, IsError: d.Result.IsError, Content: d.Result.Clone().Content})
 		}
 	}
 	return nil

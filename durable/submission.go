@@ -43,6 +43,12 @@ func (s *Submission) Record(ctx context.Context) (SubmissionRecord, error) {
 // Wait returns the submission once it is settled. When ctx ends or the engine
 // closes first, it returns the error beside the submission as it is then.
 func (s *Submission) Wait(ctx context.Context) (SubmissionRecord, error) {
+	if _, ok := s.e.cached(s.conversation); !ok {
+		// An ended one needs no tree in memory.
+		if rec, err := s.Record(ctx); err != nil || rec.SettledAt != nil {
+			return rec, err
+		}
+	}
 	t, release, err := s.e.acquire(ctx, s.conversation)
 	if err != nil {
 		return SubmissionRecord{}, err

@@ -40,6 +40,7 @@ type SubmitParams struct {
 // Errors: [ErrInvalid], [ErrBusy], [ErrRequestIDConflict], [ErrClosed].
 func (c *Conversation) Submit(ctx context.Context, p *SubmitParams) (sub *Submission, known bool, err error) {
 	params := *p
+	params.HostData = bytes.Clone(p.HostData)
 	if err := params.normalise(); err != nil {
 		return nil, false, fmt.Errorf("submit: %w", err)
 	}
@@ -152,33 +153,65 @@ func (c *Conversation) submit(ctx context.Context, p *SubmitParams) (rec Submiss
 	}
 	defer release()
 	hash := p.hash()
-	err = t.update(ctx, 0, func(ctx context.Context, tx *Tx) error {
-		if p.RequestID != "" {
-			before, err := tx.byRequest(c.rec.ID, p.RequestID)
-			if err != nil {
-				return err
-			}
-			if before != nil {
-				if before.Type != p.Type || !bytes.Equal(before.ContentHash, hash) {
-					return fmt.Errorf("request id %q: %w", p.RequestID, ErrRequestIDConflict)
-				}
-				rec, known = *before, true
-				return nil
-			}
-		}
-		known = false
-		sub, err := tx.admit(c.rec.ID, p, hash)
-		if err == nil {
-			rec = *sub
-		}
+	err = t.update(ctx, 0, func(_ context.Context, tx *Tx) error {
+		rec, known, err = tx.submit(c.rec.ID, p, hash)
 		return err
 	})
 	return rec, known, err
 }
 
+// Submit is [Conversation.Submit] as a part of a commit, in any conversation
+// of the tree, also one that the commit creates.
+func (tx *Tx) Submit(id ConversationID, p *SubmitParams) (sub SubmissionID, known bool, err error) {
+	if err := tx.check(); err != nil {
+		return 0, false, err
+	}
+	params := *p
+	params.HostData = bytes.Clone(p.HostData)
+	if err := params.normalise(); err != nil {
+		return 0, false, fmt.Errorf("submit: %w", err)
+	}
+	rec, known, err := tx.submit(id, &params, params.hash())
+	if err != nil {
+		return 0, false, fmt.Errorf("submit to conversation %d: %w", id, err)
+	}
+	return rec.ID, known, nil
+}
+
+func (tx *Tx) submit(id ConversationID, p *SubmitParams, hash []byte) (rec SubmissionRecord, known bool, err error) {
+	if tx.conversation(id) == nil {
+		return rec, false, fmt.Errorf("conversation %d: %w", id, ErrNotFound)
+	}
+	if p.RequestID != "" {
+		before, err := tx.byRequest(id, p.RequestID)
+		if err != nil {
+			return rec, false, err
+		}
+		if before != nil {
+			if before.Type != p.Type || !bytes.Equal(before.ContentHash, hash) {
+				return rec, false, fmt.Errorf("request id %q: %w", p.RequestID, ErrRequestIDConflict)
+			}
+			return *before, true, nil
+		}
+	}
+	s, err := tx.admit(id, p, hash)
+	if err != nil {
+		return rec, false, err
+	}
+	return *s, false, nil
+}
+
 // byRequest returns the submission of a request id, nil when there is none.
 func (tx *Tx) byRequest(id ConversationID, requestID string) (*SubmissionRecord, error) {
+	for _, s := range tx.subs {
+		if s.ConversationID == id && s.RequestID == requestID {
+			return s, nil
+		}
+	}
 	conv := tx.t.convs[id]
+	if conv == nil {
+		return nil, nil // made in this commit
+	}
 	sid, seen := conv.requests[requestID]
 	if seen {
 		if s := tx.t.subs[sid]; s != nil {
@@ -200,6 +233,9 @@ func (tx *Tx) byRequest(id ConversationID, requestID string) (*SubmissionRecord,
 // admit stages a new submission, placed at once when the conversation is idle
 // and nothing waits before it.
 func (tx *Tx) admit(id ConversationID, p *SubmitParams, hash []byte) (*SubmissionRecord, error) {
+	if p.Type == SubmissionWrite && p.Entry.Head != headSelf && int64(p.Entry.Head) > tx.t.highest && !tx.staged(p.Entry.Head) {
+		return nil, fmt.Errorf("entry: head %d is not an entry: %w", p.Entry.Head, ErrInvalid)
+	}
 	idle := !tx.busy(id) && len(tx.queue(id)) == 0
 	if !idle && p.Type == SubmissionInput && p.WhenBusy == Reject {
 		return nil, ErrBusy
@@ -219,6 +255,7 @@ func (tx *Tx) admit(id ConversationID, p *SubmitParams, hash []byte) (*Submissio
 	tx.putSub(s)
 	switch {
 	case !idle:
+		tx.emitSub(s)
 		return s, nil
 	case p.Type == SubmissionWrite:
 		return s, tx.placeWrite(s)

@@ -182,7 +182,7 @@ func (tx *Tx) checkOwner(opts TaskOptions) error {
 		if rec == nil {
 			return nil // the owner ended long ago: its conversation goes on by itself
 		}
-		if rec.AbortRequested || rec.State.Status == TaskCompleting {
+		if ending(rec) {
 			return fmt.Errorf("task %d: %w", rec.ID, ErrOwnerEnded)
 		}
 		return nil
@@ -198,6 +198,12 @@ func (tx *Tx) checkOwner(opts TaskOptions) error {
 		return fmt.Errorf("owner task %d belongs to conversation %d: %w", owner, rec.ConversationID, ErrInvalid)
 	}
 	return ownable(rec)
+}
+
+// ending reports whether a task is on its way to its end. One that has ended
+// is not: what it owned goes on by itself.
+func ending(rec *TaskRecord) bool {
+	return rec.State.Status != TaskTerminal && (rec.AbortRequested || rec.State.Status == TaskCompleting)
 }
 
 // Abort marks a task to be ended, with the ordinary work below it. A task that

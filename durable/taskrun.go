@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -165,6 +166,7 @@ type taskRun struct {
 	rec       *TaskRecord // as it was when the call began
 	recovered bool
 	began     time.Time
+	moved     atomic.Bool // a step was committed
 	input     json.RawMessage
 	ckpt      checkpoint
 }
@@ -216,11 +218,9 @@ func (r *taskRun) runPhase(ctx context.Context) error {
 		}
 		return handler(ctx, r)
 	})
-	r.t.mu.RLock()
-	now := r.t.tasks[r.rec.ID]
-	r.t.mu.RUnlock()
+	now, open := r.current()
 	switch {
-	case r.e.ctx.Err() != nil:
+	case !open:
 		return nil // closing: the checkpoint stays
 	case now == nil || now.State.Status == TaskTerminal || now.State.Status == TaskCompleting:
 		return nil
@@ -230,22 +230,33 @@ func (r *taskRun) runPhase(ctx context.Context) error {
 		return err
 	case err != nil:
 		return r.fault(err)
-	case !progressed(&r.rec.State, &now.State):
+	case !r.moved.Load():
 		return r.fault(fmt.Errorf("phase %s returned without progress", r.ckpt.Phase))
 	}
 	return nil
 }
 
-// progressed reports whether a handler moved its task.
-func progressed(before, now *TaskState) bool {
-	return before.Status != now.Status && now.Status != TaskRunning ||
-		!bytes.Equal(before.Checkpoint, now.Checkpoint) || before.Signal != nil && now.Signal == nil
-}
-
 // storeTrouble reports whether an error is the store's and not the task's.
 func (e *Engine) storeTrouble(err error) bool {
-	return errors.Is(err, ErrRejected) || errors.Is(err, errUnreachable) || e.dead(err) || errors.Is(err, ErrTaskEnded)
+	return errors.Is(err, ErrRejected) || errors.Is(err, errUnreachable) || e.dead()
 }
+
+// current returns the task as it is stored, waiting until the tree is in
+// memory; open is false when the engine closes or the store has failed.
+func (r *taskRun) current() (rec *TaskRecord, open bool) {
+	if !r.t.ensure() {
+		return nil, false
+	}
+	r.t.mu.RLock()
+	defer r.t.mu.RUnlock()
+	return r.t.tasks[r.rec.ID], true
+}
+
+// endedError: a task's own code went on after its end.
+type endedError struct{ id TaskID }
+
+func (e *endedError) Error() string { return fmt.Sprintf("task %d: %v", e.id, ErrTaskEnded) }
+func (e *endedError) Unwrap() error { return ErrTaskEnded }
 
 // fault ends a task whose code failed.
 func (r *taskRun) fault(cause error) error {
@@ -267,11 +278,9 @@ func (r *taskRun) runAbort(ctx context.Context) error {
 			}
 			return r.def.abort(ctx, r)
 		})
-		r.t.mu.RLock()
-		now := r.t.tasks[r.rec.ID]
-		r.t.mu.RUnlock()
+		now, open := r.current()
 		switch {
-		case r.e.ctx.Err() != nil:
+		case !open:
 			return nil
 		case now == nil || now.State.Status == TaskTerminal || now.State.Status == TaskCompleting:
 			return nil
@@ -289,17 +298,22 @@ func (r *taskRun) runAbort(ctx context.Context) error {
 // the wait for room on a full disk ends with it.
 func (r *taskRun) commit(ctx context.Context, fn func(ctx context.Context, tx *Tx) (step, error)) error {
 	for attempt := 0; ; attempt++ {
+		moved := false
 		err := r.t.update(context.WithoutCancel(ctx), r.rec.ID, func(ctx context.Context, tx *Tx) error {
 			rec := tx.t.tasks[r.rec.ID]
-			if rec == nil || rec.State.Status == TaskTerminal || rec.State.Status == TaskCompleting || tx.t.runs[r.h.id] != r.h {
-				return fmt.Errorf("task %d: %w", r.rec.ID, ErrTaskEnded)
+			if rec == nil || rec.State.Status == TaskTerminal || rec.State.Status == TaskCompleting || !r.t.holds(r.h) {
+				return &endedError{r.rec.ID}
 			}
 			s, err := fn(ctx, tx)
 			if err != nil {
 				return err
 			}
+			moved = s.outcome != nil || s.wait != nil || s.ckpt != nil && !bytes.Equal(marshalRaw(s.ckpt), r.rec.State.Checkpoint)
 			return r.apply(tx, s)
 		})
+		if err == nil && moved {
+			r.moved.Store(true)
+		}
 		if !errors.Is(err, ErrStoreFull) && !errors.Is(err, errUnreachable) {
 			return err
 		}
@@ -360,14 +374,16 @@ func (tx *Tx) checkWait(rec *TaskRecord, o *WaitOptions) (*Wait, error) {
 	if len(o.On) == 0 && o.Signal == "" && o.Deadline.IsZero() {
 		return nil, fmt.Errorf("task %d: a wait for nothing: %w", rec.ID, ErrInvalid)
 	}
+	if o.Policy != "" && o.Policy != AllSettled && o.Policy != FailFast {
+		return nil, fmt.Errorf("task %d: wait policy %q is unknown: %w", rec.ID, o.Policy, ErrInvalid)
+	}
 	for _, id := range o.On {
-		on := tx.task(id)
-		if on == nil {
-			stored, err := tx.e.store.Task(tx.ctx, id)
-			if err != nil {
-				return nil, fmt.Errorf("task %d: wait on task %d: %w", rec.ID, id, err)
-			}
-			on = &stored
+		on, err := tx.anyTask(id)
+		if err != nil {
+			return nil, fmt.Errorf("task %d: wait on task %d: %w", rec.ID, id, err)
+		}
+		if on.TreeID != tx.t.id {
+			return nil, fmt.Errorf("task %d: wait on task %d of another tree: %w", rec.ID, id, ErrInvalid)
 		}
 		if o.Policy == FailFast && on.Owner != rec.ID {
 			return nil, fmt.Errorf("task %d: failFast on task %d, which it does not own: %w", rec.ID, id, ErrInvalid)
@@ -384,6 +400,16 @@ func (tx *Tx) checkWait(rec *TaskRecord, o *WaitOptions) (*Wait, error) {
 		w.Deadline = &at
 	}
 	return w, nil
+}
+
+// anyTask returns a task in memory, or as it is stored. It must not be
+// modified.
+func (tx *Tx) anyTask(id TaskID) (*TaskRecord, error) {
+	if rec := tx.task(id); rec != nil {
+		return rec, nil
+	}
+	rec, err := tx.e.store.Task(tx.ctx, id)
+	return &rec, err
 }
 
 // owner returns the task that owns a task, itself or through its conversation.

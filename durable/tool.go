@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -140,7 +141,11 @@ func newTool(spec ToolSpec, run ToolFunc) (*Tool, error) {
 func (t *Tool) Name() string { return t.spec.Name }
 
 // Spec returns the tool's declaration.
-func (t *Tool) Spec() ToolSpec { return t.spec }
+func (t *Tool) Spec() ToolSpec {
+	s := t.spec
+	s.Parameters = slices.Clone(s.Parameters)
+	return s
+}
 
 // Declaration returns what a model is told of the tool.
 func (t *Tool) Declaration() model.Tool {

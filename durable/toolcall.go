@@ -33,6 +33,7 @@ type ToolCall struct {
 	timer       Timer
 	interval    time.Duration
 	lastFlush   time.Time
+	lost        bool // a commit of output failed: the next one replaces all
 	details     json.RawMessage
 	diagnostics []Diagnostic
 
@@ -202,26 +203,40 @@ func (c *ToolCall) flush() {
 	}
 	began := c.e.clock.Now()
 	c.lastFlush = began
-	delta, reset := c.out.TakeDelta()
+	delta, reset := c.take()
 	c.mu.Unlock()
 	if delta == "" && !reset {
 		return
 	}
-	if err := c.commitOutput(c.e.ctx, delta, reset); err != nil {
+	err := c.commitOutput(c.e.ctx, delta, reset)
+	if err != nil {
 		c.e.log.Debug("commit of running output", slog.Int64("task", int64(c.run.ID())), slog.Any("error", err))
 	}
 	c.mu.Lock()
+	c.lost = err != nil
 	c.interval = max(c.e.opts.PartialInterval, 4*c.e.clock.Now().Sub(began))
 	c.mu.Unlock()
+}
+
+// take returns what is to be committed next. The caller holds mu.
+func (c *ToolCall) take() (delta string, reset bool) {
+	delta, reset = c.out.TakeDelta()
+	if c.lost {
+		return c.out.String(), true
+	}
+	return delta, reset
 }
 
 // flushLast commits what is left of the output when the tool was cut off.
 func (c *ToolCall) flushLast(ctx context.Context) error {
 	c.stopOutput()
+	c.mu.Lock()
 	if !c.printed {
+		c.mu.Unlock()
 		return nil
 	}
-	delta, reset := c.out.TakeDelta()
+	delta, reset := c.take()
+	c.mu.Unlock()
 	if delta == "" && !reset {
 		return nil
 	}
@@ -265,6 +280,14 @@ func (c *ToolCall) stored() string {
 		return ""
 	}
 	return conv.outputs[c.run.ID()].text()
+}
+
+// kept returns the committed output within the tool's bounds: what is stored
+// may hold several windows.
+func (c *ToolCall) kept() string {
+	out := env.NewOutput(&env.OutputOptions{MaxBytes: c.bounds.Bytes, MaxLines: c.bounds.Lines, KeepHead: c.bounds.KeepHead})
+	_, _ = out.Write([]byte(c.stored())) // never fails
+	return out.String()
 }
 
 func textContent(s string) []model.Block {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/wp-durable/wp-durable/durable/model"
@@ -114,7 +115,7 @@ func (c *ToolCall) recover(ctx context.Context) error {
 	}
 	if c.tool == nil || c.state.Replay != ReplaySafe || c.tool.spec.Replay != ReplaySafe {
 		c.Diagnostic(SeverityError, CodeInterrupted, interruptedText)
-		return c.finish(ctx, ToolResult{Content: textContent(c.stored()), IsError: true})
+		return c.finish(ctx, ToolResult{Content: textContent(c.kept()), IsError: true})
 	}
 	if err := c.dropOutput(ctx); err != nil {
 		return err
@@ -223,7 +224,7 @@ func (c *ToolCall) abort(ctx context.Context) error {
 		}
 	}
 	c.Diagnostic(SeverityError, CodeAborted, "The call was aborted.")
-	return c.commitResult(ctx, ToolResult{Content: textContent(c.stored()), IsError: true}, func(toolOutcome) toolStep {
+	return c.commitResult(ctx, ToolResult{Content: textContent(c.kept()), IsError: true}, func(toolOutcome) toolStep {
 		return c.run.Abort(c.run.AbortReason())
 	})
 }
@@ -242,9 +243,15 @@ func (c *ToolCall) finish(ctx context.Context, res ToolResult) error {
 func (c *ToolCall) commitResult(ctx context.Context, res ToolResult, end func(toolOutcome) toolStep) error {
 	in := c.run.Input()
 	c.stopOutput()
+	c.mu.Lock()
 	details := res.Details
 	if details == nil {
 		details = c.details
+	}
+	c.mu.Unlock()
+	if len(details) > 0 && !json.Valid(details) {
+		c.e.log.Warn("tool details are not JSON", slog.String("tool", in.Name))
+		details = nil
 	}
 	msg := model.Message{
 		Role: model.RoleToolResult, ToolCallID: in.CallID, ToolName: in.Name, IsError: res.IsError, Details: details,
@@ -293,10 +300,17 @@ func (tx *Tx) addTools(id ConversationID, names []string) error {
 		return nil
 	}
 	a, err := agentDoc.Edit(tx, int64(id))
-	if err != nil || a.Tools == nil {
+	if err != nil {
 		return err
 	}
-	c := *a.Tools
+	filter := a.Tools
+	if filter == nil {
+		filter = tx.e.opts.Agent.Tools
+	}
+	if filter == nil {
+		return nil
+	}
+	c := *filter
 	for _, n := range names {
 		c.Remove = without(c.Remove, n)
 		if !c.Changes {

@@ -14,6 +14,7 @@ func (t *tree) begin() {
 	t.convs = map[ConversationID]*conversation{}
 	t.tasks = map[TaskID]*TaskRecord{}
 	t.subs = map[SubmissionID]*SubmissionRecord{}
+	t.open = nil
 	t.docs = map[DocKey]*DocRecord{}
 	t.runs = map[TaskID]*taskHandle{}
 	t.timers = map[TaskID]Timer{}
@@ -33,16 +34,19 @@ func (t *tree) withTranscript(ctx context.Context, id ConversationID, fn func(c 
 	}
 	t.mu.Unlock()
 	// Under the line nothing is appended while the entries are read.
-	if ctx.Value(lineKey) == nil {
+	switch held := ctx.Value(lineKey); {
+	case held == nil:
 		if err := t.line.Lock(ctx); err != nil {
 			return err
 		}
 		defer t.line.Unlock()
-	}
-	if !t.isLoaded() {
-		if err := t.updateHeld(withEngine(ctx), 0, func(context.Context, *Tx) error { return nil }); err != nil {
-			return err
+		if !t.isLoaded() {
+			if err := t.updateHeld(withEngine(ctx), 0, func(context.Context, *Tx) error { return nil }); err != nil {
+				return err
+			}
 		}
+	case held != t:
+		return ErrNestedUpdate
 	}
 	c = t.convs[id]
 	if c.transcript == nil {

@@ -26,12 +26,18 @@ type tree struct {
 	// recovering: read for the first time, so that a running task is one that
 	// another process began.
 	recovering bool
+	// newborn: its first commit is not stored, so that there is nothing to read.
+	newborn bool
+	// unresolved is a batch of which nobody knows whether it is stored, and
+	// shown the running output there was before it.
+	unresolved *uncertain
 
 	epoch   int64
 	highest int64 // the greatest id seen in the tree
 	convs   map[ConversationID]*conversation
 	tasks   map[TaskID]*TaskRecord             // live, and ended ones whose owner may still look at them
 	subs    map[SubmissionID]*SubmissionRecord // queued or placed
+	open    []SubmissionID                     // the same, in order
 	docs    map[DocKey]*DocRecord              // nil: known to be absent
 	runs    map[TaskID]*taskHandle
 	timers  map[TaskID]Timer
@@ -48,9 +54,11 @@ type conversation struct {
 	rec ConversationRecord
 	// transcript is nil until a request or a view needs it.
 	transcript *transcript.Context
-	last       EntryID // newest own entry, 0 for none
-	hub        *hub    // nil until somebody watches
-	outputs    map[TaskID]*liveOutput
+	// fitter keeps what requests send of it.
+	fitter  transcript.Fitter
+	last    EntryID // newest own entry, 0 for none
+	hub     *hub    // nil until somebody watches
+	outputs map[TaskID]*liveOutput
 	// requests holds the request ids seen; when complete, all there are.
 	requests         map[string]SubmissionID
 	requestsComplete bool
@@ -61,6 +69,9 @@ type conversation struct {
 func (e *Engine) acquire(ctx context.Context, id ConversationID) (t *tree, release func(), err error) {
 	if e.ctx.Err() != nil && !inEngine(ctx) {
 		return nil, nil, ErrClosed
+	}
+	if e.hasFailed() {
+		return nil, nil, ErrStoreFailed
 	}
 	e.mu.Lock()
 	treeID, known := e.treeOf[id]
@@ -158,6 +169,9 @@ func (t *tree) load(ctx context.Context) error {
 	if t.isLoaded() {
 		return nil
 	}
+	if ctx.Value(lineKey) != nil {
+		return ErrNestedUpdate
+	}
 	if err := t.line.Lock(ctx); err != nil {
 		return err
 	}
@@ -225,8 +239,13 @@ func (t *tree) read(ctx context.Context) error {
 	t.convs = map[ConversationID]*conversation{}
 	t.tasks = map[TaskID]*TaskRecord{}
 	t.subs = map[SubmissionID]*SubmissionRecord{}
+	t.open = nil
 	t.docs = map[DocKey]*DocRecord{}
 	t.fresh = true
+	for id, timer := range t.timers {
+		timer.Stop()
+		delete(t.timers, id)
+	}
 	if t.runs == nil {
 		t.recovering = true
 		t.runs = map[TaskID]*taskHandle{}
@@ -251,6 +270,7 @@ func (t *tree) read(ctx context.Context) error {
 	}
 	for i := range subs {
 		t.subs[subs[i].ID] = &subs[i]
+		t.open = append(t.open, subs[i].ID)
 	}
 	t.loaded = true
 	t.mu.Unlock()
@@ -274,9 +294,47 @@ func (t *tree) forget() {
 	t.mu.Unlock()
 }
 
+// ensure waits until the tree is in memory; false when the engine closes or
+// the store has failed.
+func (t *tree) ensure() bool {
+	for attempt := 0; ; attempt++ {
+		if t.e.dead() {
+			return false
+		}
+		if t.isLoaded() || t.load(withEngine(t.e.ctx)) == nil {
+			return true
+		}
+		if !t.e.backoff(t.e.ctx, attempt) {
+			return false
+		}
+	}
+}
+
+// reload brings the tree back after its memory was dropped, whoever uses it
+// next: its tasks must go on.
+func (t *tree) reload() {
+	if !t.e.begin() {
+		return
+	}
+	go func() {
+		defer t.e.wg.Done()
+		t.ensure()
+	}()
+}
+
+// holds reports whether the handle is the one that runs its task.
+func (t *tree) holds(h *taskHandle) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.runs[h.id] == h
+}
+
 // await calls cond, under the read lock, until it is true, at every commit of
 // the tree, or until ctx ends.
 func (t *tree) await(ctx context.Context, cond func() bool) error {
+	if ctx.Value(lineKey) != nil {
+		return ErrNestedUpdate
+	}
 	for {
 		t.mu.Lock()
 		if cond() {
@@ -294,6 +352,8 @@ func (t *tree) await(ctx context.Context, cond func() bool) error {
 			return context.Cause(ctx)
 		case <-t.e.stopped:
 			return ErrClosed
+		case <-t.e.failed:
+			return ErrStoreFailed
 		}
 	}
 }

@@ -37,14 +37,18 @@ type Tx struct {
 	claims   []Claim
 	events   []stagedEvent
 	settled  []SubmissionID // newly settled, OnSettle not yet called
-	started  []TaskID
+
+	liveCache []*TaskRecord       // what live returned, nil when a task was staged since
+	openCache []*SubmissionRecord // the same for openSubs
 }
 
-// stagedEvent is an event that is published when the commit is stored.
+// stagedEvent is an event that is published when the commit is stored. That of
+// a new entry names its place among the commit's entries, from 1.
 type stagedEvent struct {
 	conversation ConversationID
 	kind         EventType
 	data         any
+	entry        int
 }
 
 // Now is the time of the commit, the same for the whole callback.
@@ -68,7 +72,14 @@ func (tx *Tx) id() (int64, error) {
 
 // emit stages an event, published when the commit is stored.
 func (tx *Tx) emit(id ConversationID, kind EventType, data any) {
-	tx.events = append(tx.events, stagedEvent{id, kind, data})
+	tx.events = append(tx.events, stagedEvent{conversation: id, kind: kind, data: data})
+}
+
+// emitSub stages the event of a submission as it is staged now.
+func (tx *Tx) emitSub(s *SubmissionRecord) {
+	view := *s
+	view.Queued, view.ContentHash = nil, nil
+	tx.emit(s.ConversationID, EventSubmission, SubmissionEvent{ConversationID: s.ConversationID, SubmissionID: s.ID, Submission: &view})
 }
 
 // conversation returns a conversation of the tree, committed or staged.
@@ -135,7 +146,35 @@ func (tx *Tx) AppendEntry(id ConversationID, spec EntrySpec) (EntryID, error) {
 	if err := validateEntry(&spec); err != nil {
 		return 0, err
 	}
-	return tx.appendEntry(id, spec)
+	if err := tx.checkHead(id, spec.Head); err != nil {
+		return 0, err
+	}
+	return tx.appendEntry(id, *cloneSpec(&spec))
+}
+
+// checkHead refuses a head that is not an entry of the past, or that lies
+// where the model no longer looks.
+func (tx *Tx) checkHead(id ConversationID, head EntryID) error {
+	if head == 0 {
+		return nil
+	}
+	if head < 0 || int64(head) > tx.t.highest && !tx.staged(head) {
+		return fmt.Errorf("entry: head %d is not an entry: %w", head, ErrInvalid)
+	}
+	stale, err := tx.stale(id, head)
+	if err == nil && stale {
+		err = fmt.Errorf("entry: head %d lies before the active range: %w", head, ErrInvalid)
+	}
+	return err
+}
+
+func (tx *Tx) staged(id EntryID) bool {
+	for i := range tx.entries {
+		if tx.entries[i].ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 func validateEntry(spec *EntrySpec) error {
@@ -151,6 +190,9 @@ func validateEntry(spec *EntrySpec) error {
 func validateEntryContent(spec *EntrySpec) error {
 	if len(spec.Data) > 0 && !json.Valid(spec.Data) {
 		return fmt.Errorf("entry: data is not JSON: %w", ErrInvalid)
+	}
+	if spec.Head < 0 {
+		return fmt.Errorf("entry: head %d is negative: %w", spec.Head, ErrInvalid)
 	}
 	if err := validateMessages("model", spec.Model); err != nil {
 		return err
@@ -176,6 +218,14 @@ func validateMessages(where string, messages []model.Message) error {
 		case model.RoleUser, model.RoleAssistant, model.RoleToolResult, model.RoleSystem:
 		default:
 			return fmt.Errorf("entry: %s[%d]: role %q is unknown: %w", where, i, m.Role, ErrInvalid)
+		}
+		if len(m.Details) > 0 && !json.Valid(m.Details) {
+			return fmt.Errorf("entry: %s[%d]: details are not JSON: %w", where, i, ErrInvalid)
+		}
+		for _, t := range m.ToolsAdded {
+			if !json.Valid(t.Parameters) {
+				return fmt.Errorf("entry: %s[%d]: parameters of tool %q are not JSON: %w", where, i, t.Name, ErrInvalid)
+			}
 		}
 		for j := range m.Content {
 			if err := validateBlock(&m.Content[j]); err != nil {
@@ -231,6 +281,7 @@ func (tx *Tx) appendEntry(id ConversationID, spec EntrySpec) (EntryID, error) {
 		}
 	}
 	tx.entries = append(tx.entries, e)
+	tx.events = append(tx.events, stagedEvent{conversation: id, kind: EventEntryAppended, entry: len(tx.entries)})
 	return e.ID, nil
 }
 
@@ -279,10 +330,14 @@ func (tx *Tx) putTask(rec *TaskRecord) {
 		tx.tasks = map[TaskID]*TaskRecord{}
 	}
 	tx.tasks[rec.ID] = rec
+	tx.liveCache = nil
 }
 
 // live returns the tasks of the tree that are not terminal, by id.
 func (tx *Tx) live() []*TaskRecord {
+	if tx.liveCache != nil {
+		return tx.liveCache
+	}
 	out := make([]*TaskRecord, 0, len(tx.t.tasks)+len(tx.tasks))
 	for id, rec := range tx.t.tasks {
 		if _, staged := tx.tasks[id]; !staged && rec.State.Status != TaskTerminal {
@@ -295,6 +350,7 @@ func (tx *Tx) live() []*TaskRecord {
 		}
 	}
 	slices.SortFunc(out, func(a, b *TaskRecord) int { return cmp.Compare(a.ID, b.ID) })
+	tx.liveCache = out
 	return out
 }
 
@@ -349,22 +405,27 @@ func (tx *Tx) putSub(s *SubmissionRecord) {
 		tx.subs = map[SubmissionID]*SubmissionRecord{}
 	}
 	tx.subs[s.ID] = s
+	tx.openCache = nil
 }
 
 // openSubs returns the queued or placed submissions of the tree, by id.
 func (tx *Tx) openSubs() []*SubmissionRecord {
-	var out []*SubmissionRecord
-	for id, s := range tx.t.subs {
-		if _, staged := tx.subs[id]; !staged {
+	if tx.openCache != nil {
+		return tx.openCache
+	}
+	out := make([]*SubmissionRecord, 0, len(tx.t.open)+len(tx.subs))
+	for _, id := range tx.t.open {
+		if s := tx.sub(id); s.SettledAt == nil {
 			out = append(out, s)
 		}
 	}
-	for _, s := range tx.subs {
-		if s.SettledAt == nil {
+	// New ones have ids above those of the tree.
+	for _, id := range slices.Sorted(maps.Keys(tx.subs)) {
+		if s := tx.subs[id]; s.SettledAt == nil && tx.t.subs[id] == nil {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(a, b *SubmissionRecord) int { return cmp.Compare(a.ID, b.ID) })
+	tx.openCache = out
 	return out
 }
 

@@ -12,7 +12,7 @@ import (
 type ctxKey int
 
 const (
-	lineKey   ctxKey = iota // the context of a callback under a line
+	lineKey   ctxKey = iota // the tree on whose line a callback runs
 	engineKey               // calls of the engine itself, which go on while it closes
 )
 
@@ -63,13 +63,8 @@ func (t *tree) update(ctx context.Context, by TaskID, fn func(ctx context.Contex
 // updateHeld is update for a caller that holds the line.
 func (t *tree) updateHeld(ctx context.Context, by TaskID, fn func(ctx context.Context, tx *Tx) error) error {
 	for run := 0; ; run++ {
-		if !t.isLoaded() {
-			if err := t.read(context.WithoutCancel(ctx)); err != nil {
-				if t.e.dead(err) || errors.Is(err, ErrNotFound) {
-					return err
-				}
-				return fmt.Errorf("%w: %w", errUnreachable, err)
-			}
+		if err := t.ready(ctx); err != nil {
+			return err
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -78,26 +73,61 @@ func (t *tree) updateHeld(ctx context.Context, by TaskID, fn func(ctx context.Co
 		if !again || run == maxReruns {
 			return err
 		}
+		if _, lost := errors.AsType[*ConflictError](err); !lost && !t.e.backoff(ctx, run) {
+			return err
+		}
 	}
+}
+
+// ready brings the tree into memory, after it has learned what became of a
+// batch that nobody knew of. The caller holds the line.
+func (t *tree) ready(ctx context.Context) error {
+	e := t.e
+	if e.hasFailed() {
+		return ErrStoreFailed
+	}
+	if u := t.unresolved; u != nil {
+		applied, err := e.applied(context.WithoutCancel(ctx), u)
+		if err != nil {
+			e.note(err)
+			return fmt.Errorf("%w: %w", errUnreachable, err)
+		}
+		t.unresolved = nil
+		t.newborn = t.newborn && !applied
+	}
+	if t.isLoaded() {
+		return nil
+	}
+	if t.newborn {
+		t.begin()
+		return nil
+	}
+	err := t.read(context.WithoutCancel(ctx))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		e.note(err)
+		return fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	return err
 }
 
 // updateOnce runs the callback and commits; again says that it should be run
 // anew. The caller holds the line.
 func (t *tree) updateOnce(ctx context.Context, by TaskID, fn func(ctx context.Context, tx *Tx) error) (again bool, err error) {
 	e := t.e
-	inner := context.WithValue(ctx, lineKey, true)
+	inner := context.WithValue(ctx, lineKey, t)
 	tx := &Tx{e: e, t: t, ctx: inner, by: by, at: stamp(e.clock.Now())}
 	defer func() { tx.done = true }()
-	err = e.protect("update", func() error {
-		if err := fn(inner, tx); err != nil {
+	var batch *Batch
+	err = e.protect("update", func() (err error) {
+		if err = fn(inner, tx); err != nil {
 			return err
 		}
-		return tx.settle()
+		if err = tx.settle(); err != nil {
+			return err
+		}
+		batch, err = tx.batch()
+		return err
 	})
-	if err != nil {
-		return false, err
-	}
-	batch, err := tx.batch()
 	if err != nil {
 		return false, err
 	}
@@ -110,7 +140,8 @@ func (t *tree) updateOnce(ctx context.Context, by TaskID, fn func(ctx context.Co
 	return t.commit(ctx, tx, batch)
 }
 
-// commit stores a batch and adopts it.
+// commit stores a batch and adopts it; again says that the callback should be
+// run anew. The caller holds the line.
 func (t *tree) commit(ctx context.Context, tx *Tx, batch *Batch) (again bool, err error) {
 	e := t.e
 	_, err = e.store.Commit(context.WithoutCancel(ctx), batch)
@@ -118,37 +149,84 @@ func (t *tree) commit(ctx context.Context, tx *Tx, batch *Batch) (again bool, er
 		t.adopt(tx)
 		return false, nil
 	}
+	e.note(err)
 	if conflict, ok := errors.AsType[*ConflictError](err); ok {
 		return conflict.Document != nil, err
 	}
-	if errors.Is(err, ErrRejected) || errors.Is(err, ErrStoreFailed) || errors.Is(err, ErrStoreClosed) {
+	if errors.Is(err, ErrRejected) || e.hasFailed() {
 		return false, err
 	}
-	// The outcome is uncertain: the memory of the tree is dropped and the
-	// store is asked which state holds (E4.3).
-	e.log.Warn("commit outcome uncertain", slog.Int64("tree", int64(t.id)), slog.Any("error", err))
-	t.forget()
-	applied, rerr := e.applied(withEngine(context.WithoutCancel(ctx)), batch)
-	if rerr != nil {
-		return false, fmt.Errorf("commit of tree %d: %w, outcome unknown: %w: %w", t.id, errUnreachable, err, rerr)
-	}
-	if applied {
-		// Its watchers get a snapshot, its tasks go on from what is stored.
-		if err := t.read(context.WithoutCancel(ctx)); err != nil {
-			return false, nil // stored; the next user of the tree reads it
-		}
-		_, err := t.updateOnce(context.WithoutCancel(ctx), 0, func(context.Context, *Tx) error { return nil })
-		if err != nil {
-			e.log.Warn("derive after uncertain commit", slog.Int64("tree", int64(t.id)), slog.Any("error", err))
-		}
-		return false, nil
-	}
-	return true, fmt.Errorf("commit of tree %d: %w: %w", t.id, ErrRejected, err)
+	return t.resolve(ctx, &uncertain{batch: batch, pieces: t.pieces(batch)}, err)
 }
 
-// applied asks the store whether a batch with an uncertain outcome is stored.
-// One record decides, since a batch is stored whole or not at all.
-func (e *Engine) applied(ctx context.Context, b *Batch) (bool, error) {
+// uncertain is a batch of which nobody knows whether it is stored.
+type uncertain struct {
+	batch  *Batch
+	pieces int // of running output that its first partial follows
+}
+
+// pieces counts the stored running output that a batch's first partial follows.
+func (t *tree) pieces(b *Batch) int {
+	if len(b.Partials) == 0 || b.Partials[0].Reset {
+		return 0
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if rec := t.tasks[b.Partials[0].TaskID]; rec != nil {
+		if out := t.convs[rec.ConversationID].outputs[rec.ID]; out != nil {
+			return out.pieces
+		}
+	}
+	return 0
+}
+
+// resolve drops the memory of the tree and asks the store which state holds,
+// until it answers (E4.3). A caller whose ctx ends first leaves the question to
+// the next user of the tree.
+func (t *tree) resolve(ctx context.Context, u *uncertain, cause error) (again bool, err error) {
+	e := t.e
+	e.log.Warn("commit outcome uncertain", slog.Int64("tree", int64(t.id)), slog.Any("error", cause))
+	t.forget()
+	defer func() {
+		if !t.isLoaded() && !again {
+			t.reload()
+		}
+	}()
+	for attempt := 0; ; attempt++ {
+		applied, rerr := e.applied(context.WithoutCancel(ctx), u)
+		switch {
+		case rerr == nil && !applied:
+			return true, fmt.Errorf("commit of tree %d: %w: %w", t.id, ErrRejected, cause)
+		case rerr == nil:
+			t.newborn = false
+			t.derive(ctx)
+			return false, nil
+		}
+		e.note(rerr)
+		if e.hasFailed() || !e.backoff(ctx, attempt) {
+			t.unresolved = u
+			return false, fmt.Errorf("commit of tree %d: %w, outcome unknown: %w: %w", t.id, errUnreachable, cause, rerr)
+		}
+	}
+}
+
+// derive reads the tree after a batch turned out to be stored. When that fails,
+// the next user of the tree does it.
+func (t *tree) derive(ctx context.Context) {
+	err := t.read(context.WithoutCancel(ctx))
+	if err == nil {
+		_, err = t.updateOnce(context.WithoutCancel(ctx), 0, func(context.Context, *Tx) error { return nil })
+	}
+	if err != nil {
+		t.e.log.Warn("read tree after uncertain commit", slog.Int64("tree", int64(t.id)), slog.Any("error", err))
+		t.forget()
+	}
+}
+
+// applied asks the store whether a batch is stored. One record decides, since
+// a batch is stored whole or not at all.
+func (e *Engine) applied(ctx context.Context, u *uncertain) (bool, error) {
+	b := u.batch
 	found := func(err error) (bool, error) {
 		if errors.Is(err, ErrNotFound) {
 			return false, nil
@@ -184,13 +262,10 @@ func (e *Engine) applied(ctx context.Context, b *Batch) (bool, error) {
 	case len(b.Partials) > 0:
 		w := b.Partials[0]
 		parts, err := e.store.Partial(ctx, w.TaskID)
-		if err != nil {
-			return false, err
-		}
 		if len(w.Data) == 0 {
-			return len(parts) == 0, nil
+			return err == nil && len(parts) == 0, err
 		}
-		return len(parts) > 0 && string(parts[len(parts)-1]) == string(w.Data), nil
+		return err == nil && len(parts) > u.pieces && string(parts[u.pieces]) == string(w.Data), err
 	case len(b.Claims) > 0:
 		v, err := e.store.Claimed(ctx, b.Claims[0].Scope, b.Claims[0].Key)
 		if err != nil {

@@ -43,12 +43,48 @@ func (c *Conversation) Events(ctx context.Context, after string) iter.Seq2[Event
 			}
 			for _, ev := range events {
 				n = ev.n
+				ev.Data = ownData(ev.Data)
 				if !yield(ev, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// ownData copies what a payload shares with the engine.
+func ownData(data any) any {
+	switch d := data.(type) {
+	case EntryEvent:
+		d.Entry = d.Entry.clone()
+		return d
+	case ToolEvent:
+		d.Arguments = slices.Clone(d.Arguments)
+		if d.Result != nil {
+			m := d.Result.Clone()
+			d.Result = &m
+		}
+		return d
+	case SubmissionEvent:
+		s := d.Submission.clone()
+		d.Submission = &s
+		return d
+	case DocEvent:
+		d.Value = slices.Clone(d.Value)
+		return d
+	case MessageEvent:
+		d.Delta = clonePtr(d.Delta)
+		return d
+	}
+	return data
+}
+
+func (e *Entry) clone() *Entry {
+	c := *e
+	c.Model = cloneMessages(e.Model)
+	c.Data = slices.Clone(e.Data)
+	c.Edits = cloneEdits(e.Edits)
+	return &c
 }
 
 func (e *Engine) eventID(n uint64) string { return e.boot + "-" + strconv.FormatUint(n, 10) }
@@ -101,6 +137,8 @@ func (f *follower) next(ctx context.Context, n uint64) ([]Event, error) {
 			return nil, context.Cause(ctx)
 		case <-f.t.e.stopped:
 			return nil, ErrClosed
+		case <-f.t.e.failed:
+			return nil, ErrStoreFailed
 		}
 	}
 }
@@ -115,7 +153,7 @@ func (c *Conversation) snapshot(ctx context.Context, t *tree) (*Snapshot, uint64
 	conv := t.convs[c.rec.ID]
 	at := conv.hub.position(func() uint64 { return c.e.events.Add(1) })
 	upTo := max(conv.last, EntryID(conv.rec.ID))
-	snap := &Snapshot{View: View{Conversation: conv.rec, Busy: t.busy(c.rec.ID), Docs: map[string]json.RawMessage{}}, RunningTools: []RunningTool{}}
+	snap := &Snapshot{View: View{Conversation: conv.rec.clone(), Busy: t.busy(c.rec.ID), Docs: map[string]json.RawMessage{}}, RunningTools: []RunningTool{}}
 	for _, id := range slices.Sorted(maps.Keys(t.subs)) {
 		if s := t.subs[id]; s.ConversationID == c.rec.ID {
 			view := s.clone()
