@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/wp-durable/wp-durable/durable/env"
+	"github.com/wp-durable/wp-durable/durable/internal/transcript"
 	"github.com/wp-durable/wp-durable/durable/model"
 )
 
@@ -96,7 +97,9 @@ func (e *Engine) render(ctx context.Context, rc *RequestContext, sections []Sect
 	for _, t := range rc.Tools {
 		want.Tools = append(want.Tools, t.Declaration())
 	}
-	return want
+	// As it will be stored, so that what is not text is no change every time.
+	m, _ := transcript.CleanMessage(model.Message{Role: model.RoleSystem, Baseline: true, Sections: want.Sections, ToolsAdded: want.Tools})
+	return model.System{Sections: m.Sections, Tools: m.ToolsAdded}
 }
 
 // systemChange returns the system message that leads from what the model was

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -28,7 +29,7 @@ func (c *Conversation) Events(ctx context.Context, after string) iter.Seq2[Event
 		n := c.e.eventNumber(after)
 		for {
 			events, err := f.next(ctx, n)
-			if err == errLost {
+			if errors.Is(err, errLost) {
 				snap, at, serr := c.snapshot(ctx, f.t)
 				if serr != nil {
 					yield(Event{}, serr)
