@@ -26,7 +26,7 @@ func TestCrashServer(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	m, err := Open(t.Context(), &Options{DataDir: dir, Level: Level(os.Getenv(crashLevelEnv)), AgentUIDs: os.Getenv(crashUIDsEnv)})
+	m, err := Open(t.Context(), &Options{DataDir: dir, Level: Level(os.Getenv(crashLevelEnv)), AgentUIDs: os.Getenv(crashUIDsEnv), helper: os.Getenv(helperEnv)})
 	require.NoError(t, err)
 	e := environmentOf(t, m, 1)
 	_, _ = e.Exec(t.Context(), env.ExecRequest{
@@ -50,9 +50,7 @@ func TestCrash(t *testing.T) {
 		m := manager(t, o)
 		e := environmentOf(t, m, 1)
 		require.NoError(t, m.Close())
-		program, err := testProgram()
-		require.NoError(t, err)
-		server := exec.CommandContext(t.Context(), program, "-test.run=^TestCrashServer$", "-test.timeout=5m")
+		server := exec.CommandContext(t.Context(), os.Getenv(programEnv), "-test.run=^TestCrashServer$", "-test.timeout=5m")
 		server.Env = append(os.Environ(), crashDataEnv+"="+o.DataDir, crashLevelEnv+"="+string(l), crashUIDsEnv+"="+o.AgentUIDs)
 		out, err := server.StdoutPipe()
 		require.NoError(t, err)

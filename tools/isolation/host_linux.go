@@ -101,7 +101,7 @@ func (h *host) prepare(ctx context.Context) (problems []string, err error) {
 	if err := h.claim(ctx); err != nil {
 		return nil, err
 	}
-	if h.exe, err = os.Open(selfExe); err != nil {
+	if h.exe, err = os.Open(h.opts.helper); err != nil {
 		return nil, fmt.Errorf("open program: %w", err)
 	}
 	if h.level == Root {
@@ -109,11 +109,7 @@ func (h *host) prepare(ctx context.Context) (problems []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		dirs := []string{runDir, filepath.Join(h.data, ownName)}
-		if h.opts.lockDir != "" {
-			dirs = []string{h.opts.lockDir}
-		}
-		if h.pool, err = newPool(ids, h.opts.Logger, dirs...); err != nil {
+		if h.pool, err = newPool(ids, &h.opts, runDir, filepath.Join(h.data, ownName)); err != nil {
 			return nil, err
 		}
 		h.pool.spare = h.weak("sweep")

@@ -98,8 +98,8 @@ type Options struct {
 	// weaken names protections to leave out, to show that the self-test
 	// notices.
 	weaken []string
-	// lockDir is where the lock on user ids is kept.
-	lockDir string
+	// helper is the program to start as helper processes. Default: this one.
+	helper string
 }
 
 // withDefaults returns a checked copy.
@@ -126,6 +126,7 @@ func (o *Options) withDefaults() (Options, error) {
 	default:
 		return c, fmt.Errorf("options: Network: %q is neither on nor off", c.Network)
 	}
+	c.helper = cmp.Or(c.helper, "/proc/self/exe") // also after its file was replaced
 	c.AgentUIDs = cmp.Or(c.AgentUIDs, DefaultAgentUIDs)
 	if _, err := parseRange(c.AgentUIDs); err != nil {
 		return c, fmt.Errorf("options: AgentUIDs: %w", err)

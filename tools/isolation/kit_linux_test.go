@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -84,29 +82,11 @@ const childEnv = "WP_TEST_CHILD"
 
 func isChild() bool { return os.Getenv(childEnv) != "" }
 
-var testProgram = sync.OnceValues(func() (string, error) {
-	// Where go test puts the program only root can enter.
-	dir, err := os.MkdirTemp("", "wp-durable-test-program-")
-	if err != nil {
-		return "", err
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
-	}
-	b, err := os.ReadFile(selfExe)
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "isolation.test")
-	return path, os.WriteFile(path, b, 0o755)
-})
-
 // asProcess runs this test alone in another process, with arguments of prefix
 // before its program.
 func asProcess(t *testing.T, attr *syscall.SysProcAttr, prefix []string) {
 	t.Helper()
-	program, err := testProgram()
-	require.NoError(t, err)
+	program := os.Getenv(programEnv)
 	var pattern []string
 	for part := range strings.SplitSeq(t.Name(), "/") {
 		pattern = append(pattern, "^"+part+"$")
@@ -121,7 +101,8 @@ func asProcess(t *testing.T, attr *syscall.SysProcAttr, prefix []string) {
 	args := append(append([]string{}, prefix...), program,
 		"-test.run="+strings.Join(pattern, "/"), "-test.v", "-test.count=1", "-test.timeout=9m")
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + dir, "TMPDIR=" + dir, "CI=" + os.Getenv("CI"), "WP_TEST_SECRET=value of a secret", childEnv + "=1"}
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + dir, "TMPDIR=" + dir, "CI=" + os.Getenv("CI"), "WP_TEST_SECRET=value of a secret", childEnv + "=1",
+		programEnv + "=" + program, helperEnv + "=" + os.Getenv(helperEnv)}
 	cmd.Dir, cmd.SysProcAttr = dir, attr
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
@@ -161,6 +142,7 @@ func openAny(t *testing.T, o *Options) *Manager {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
+	o.helper = os.Getenv(helperEnv)
 	m, err := Open(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })

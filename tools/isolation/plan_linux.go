@@ -147,7 +147,7 @@ func (h *host) command(ctx context.Context, p *helper.Plan) *exec.Cmd {
 		cmd = exec.CommandContext(ctx, h.bwrap.path, h.bwrapArgs(p, helper.ReportFD+2)...)
 		cmd.ExtraFiles = []*os.File{h.exe}
 	} else {
-		cmd = exec.CommandContext(ctx, selfExe, helper.RoleRun)
+		cmd = exec.CommandContext(ctx, h.opts.helper, helper.RoleRun)
 		cmd.Args[0] = "wp-durable"
 	}
 	cmd.Env, cmd.Dir = []string{}, "/"

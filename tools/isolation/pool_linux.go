@@ -23,6 +23,7 @@ import (
 type pool struct {
 	ids    uidRange
 	log    *slog.Logger
+	helper string // program
 	lock   *os.File
 	exists func(tree int64) bool // whether the tree has a work folder
 	spare  bool                  // a test wants to see what a helper leaves
@@ -44,8 +45,8 @@ const lockName = "wp-durable-agent-uids"
 
 // newPool takes the lock on the range. dirs are where the lock file may be, in
 // order; the first that can be written is taken.
-func newPool(ids uidRange, log *slog.Logger, dirs ...string) (*pool, error) {
-	p := &pool{ids: ids, log: log, trees: map[int64]int{}, users: map[int]*user{}}
+func newPool(ids uidRange, o *Options, dirs ...string) (*pool, error) {
+	p := &pool{ids: ids, log: o.Logger, helper: o.helper, trees: map[int64]int{}, users: map[int]*user{}}
 	var errs []error
 	for _, dir := range dirs {
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -186,7 +187,7 @@ func (p *pool) sweep(ids uidRange) error {
 	}
 	for uid, pids := range users {
 		p.log.Warn("killing left-over processes", "uid", uid, "count", len(pids))
-		cmd := exec.CommandContext(context.Background(), selfExe, helper.RoleKill, strconv.Itoa(uid))
+		cmd := exec.CommandContext(context.Background(), p.helper, helper.RoleKill, strconv.Itoa(uid))
 		cmd.Env = []string{}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("kill processes of user %d: %w: %s", uid, err, strings.TrimSpace(string(out)))
@@ -195,7 +196,7 @@ func (p *pool) sweep(ids uidRange) error {
 	return nil
 }
 
-// selfExe is this program, also after its file was replaced.
+// selfExe is the program of whoever opens it, wherever its file is.
 const selfExe = "/proc/self/exe"
 
 // folderExists reports whether there is a folder at path.
