@@ -17,7 +17,7 @@ func TestConversation_Create(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *fixtureOptions) {
 		o.server.Environment = func(context.Context, *durable.Conversation) (*server.Environment, error) {
-			return &server.Environment{Kind: "workdir", Path: "/work/1"}, nil
+			return &server.Environment{Kind: "workdir", Path: "/srv/1"}, nil
 		}
 	})
 	c := f.conversation(nil)

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bytes"
+	"errors"
 	"io/fs"
 	"net/http"
 	"os"
@@ -94,6 +96,26 @@ func TestStart_Refused(t *testing.T) {
 	before, err := os.ReadFile(corrupt)
 	require.NoError(t, err)
 	require.Equal(t, strings.Repeat("not a database. ", 1000), string(before))
+
+	t.Run("database of a newer version", func(t *testing.T) {
+		t.Parallel()
+		data := folder(t)
+		serve(t, defaults(data)).stop()
+		path := filepath.Join(data, "wp-durable.db")
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		// SQLite keeps user_version, big-endian, at byte 60 of the file.
+		_, err = f.WriteAt([]byte{0, 0, 0x7f, 0xff}, 60)
+		require.NoError(t, errors.Join(err, f.Close()))
+		before, err := os.ReadFile(path)
+		require.NoError(t, err)
+		p := launch(t, defaults(data))
+		require.Equal(t, 1, p.wait())
+		require.Contains(t, p.stderr.String(), "newer version")
+		after, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(before, after), "the file is left alone")
+	})
 
 	t.Run("in use", func(t *testing.T) {
 		t.Parallel()

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -106,4 +108,63 @@ func TestShutdown_Limit(t *testing.T) {
 	require.NoError(t, err)
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, 0, p.wait())
+}
+
+// (S1.5) However many requests are under way, none gets an answer that is not
+// proper, and what was acknowledged is there at the next start.
+func TestShutdown_UnderLoad(t *testing.T) {
+	t.Parallel()
+	data := folder(t)
+	env := defaults(data, "WP_DURABLE_FAUX_SCRIPT", script(t, `{"rules":[{"when":"","text":"ok","delayMs":1}]}`))
+	p := serve(t, env)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	acknowledged := map[string]server.Submission{}
+	refused := 0
+	ready := make(chan struct{}, 1)
+	for worker := range 8 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				id := fmt.Sprintf("%d-%d", worker, n)
+				status, body, err := p.try("POST", "/v1/submit", map[string]any{"requestId": id, "content": "x"})
+				if err != nil {
+					return // no connection any more
+				}
+				mu.Lock()
+				switch status {
+				case 202:
+					var s server.Submission
+					if json.Unmarshal([]byte(body), &s) == nil {
+						acknowledged[id] = s
+					}
+				case 503:
+					refused++
+				default:
+					t.Errorf("%s: %d %s", id, status, body)
+				}
+				enough := len(acknowledged) > 50
+				mu.Unlock()
+				if enough {
+					select {
+					case ready <- struct{}{}:
+					default:
+					}
+				}
+			}
+		})
+	}
+	<-ready
+	p.signal(syscall.SIGTERM)
+	wg.Wait()
+	require.Equal(t, 0, p.wait(), p.stderr)
+	require.NotContains(t, p.stderr.String(), "level=ERROR")
+	t.Logf("%d acknowledged, %d refused", len(acknowledged), refused)
+
+	p = serve(t, env)
+	for id, s := range acknowledged {
+		var again server.Submission
+		p.call(200, "POST", "/v1/submit", map[string]any{"requestId": id, "content": "x"}, &again)
+		require.Equal(t, s.ID, again.ID)
+		require.Equal(t, "done", p.settled(s.ID).Status)
+	}
 }
