@@ -13,6 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runChild()
 
 	goleak.VerifyTestMain(m)
 }

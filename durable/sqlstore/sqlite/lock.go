@@ -36,7 +36,7 @@ func takeLock(path string) (_ *lock, err error) {
 	}()
 	// A flock belongs to the open file: another Open in this process meets it,
 	// and the system drops it when the process ends.
-	switch err := flock(f); {
+	switch err := flock(f, unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("%w: %s is locked by %s", durable.ErrStoreInUse, path, readHolder(f))
 	case err != nil:
@@ -59,9 +59,9 @@ func takeLock(path string) (_ *lock, err error) {
 	return &lock{f}, nil
 }
 
-func flock(f *os.File) error {
+func flock(f *os.File, how int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(f.Fd()), how)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
@@ -71,7 +71,10 @@ func flock(f *os.File) error {
 // release gives the lock up. The file stays: removing it would let two
 // processes lock two files of the same name.
 func (l *lock) release() error {
-	if err := l.file.Close(); err != nil {
+	// Unlocking comes first, because a process that is just being started has
+	// the open file, too, until it becomes another program.
+	err := flock(l.file, unix.LOCK_UN)
+	if err := errors.Join(err, l.file.Close()); err != nil {
 		return fmt.Errorf("release lock: %w", err)
 	}
 	return nil
