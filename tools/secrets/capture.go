@@ -104,10 +104,7 @@ func Capture(opts *CaptureOptions) (*Environment, error) {
 	if len(env.secret)+len(env.flags)+len(env.Dropped) == 0 {
 		return env, protect()
 	}
-	if err := env.leave(); err != nil {
-		return nil, fmt.Errorf("capture secrets: %w", err)
-	}
-	return env, protect()
+	return env, env.leave()
 }
 
 func pairs(environ []string) map[string]string {

@@ -19,11 +19,11 @@ const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_
 func (e *Environment) leave() error {
 	data, err := json.Marshal(sealed{Env: e.secret, Flags: e.flags, Dropped: e.Dropped})
 	if err != nil {
-		return err
+		return fmt.Errorf("capture secrets: %w", err)
 	}
 	fd, err := memoryFile(data)
 	if err != nil {
-		return err
+		return fmt.Errorf("capture secrets: %w", err)
 	}
 	environ := []string{marker + "=" + strconv.Itoa(fd)}
 	for name, value := range e.public {
@@ -33,7 +33,7 @@ func (e *Environment) leave() error {
 	argv := append([]string{os.Args[0]}, e.Args...)
 	err = unix.Exec(program(), argv, environ)
 	_ = unix.Close(fd)
-	return fmt.Errorf("execute the program again: %w", err)
+	return fmt.Errorf("capture secrets: execute the program again: %w", err)
 }
 
 // program returns the path of the running program: by name, which ps shows,

@@ -4,10 +4,18 @@ package secrets
 
 import (
 	"errors"
+	"fmt"
 	"os"
 )
 
-func (e *Environment) leave() error { return e.unset() }
+// leave removes the secrets from the environment of this process, which is as
+// far as this system goes.
+func (e *Environment) leave() error {
+	if err := e.unset(); err != nil {
+		return fmt.Errorf("capture secrets: %w", err)
+	}
+	return nil
+}
 
 func receive(string) (*sealed, error) {
 	return nil, errors.New(marker + " is set, but means nothing on this system")
