@@ -94,7 +94,8 @@ var attacks = map[string]func(args []string) error{
 		_, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pidOf(args)))
 		return err
 	},
-	"kill": func(args []string) error { return unix.Kill(pidOf(args), unix.SIGKILL) },
+	"signal": func(args []string) error { return unix.Kill(pidOf(args), 0) },
+	"kill":   func(args []string) error { return unix.Kill(pidOf(args), unix.SIGKILL) },
 	"limit": func(args []string) error {
 		return unix.Prlimit(pidOf(args), unix.RLIMIT_NOFILE, &unix.Rlimit{}, nil)
 	},

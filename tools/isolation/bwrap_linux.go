@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,17 +110,18 @@ func (h *host) bwrapArgs(p *helper.Plan, exeFD int) []string {
 	for _, name := range []string{"passwd", "group"} {
 		args = append(args, "--ro-bind", filepath.Join(h.data, ownName, name), "/etc/"+name)
 	}
-	for _, dir := range h.opts.ReadOnly {
-		args = append(args, "--ro-bind-try", dir, dir)
-	}
 	args = append(args, "--proc", "/proc", "--dev", "/dev")
-	if inside(h.data, "/tmp") {
-		// The work folder itself has to have a place in it.
+	inTemp := func(path string) bool { return inside(path, "/tmp") }
+	if inTemp(h.data) || slices.ContainsFunc(h.opts.ReadOnly, inTemp) {
+		// What is bound has to have a place in it.
 		args = append(args, "--tmpfs", "/tmp")
 	} else {
 		// A link, and no mount: what the agent made of that folder is then
 		// looked up inside, and never by bubblewrap outside.
 		args = append(args, "--symlink", filepath.Join(p.WorkDir, tempDir), "/tmp")
+	}
+	for _, dir := range h.opts.ReadOnly {
+		args = append(args, "--ro-bind-try", dir, dir)
 	}
 	if h.weak("hide") {
 		args = append(args, "--bind", h.data, h.data)

@@ -463,6 +463,8 @@ func TestExec_Usual(t *testing.T) {
 		require.Equal(t, "3 2 1\n", shell(t, e, "seq 3 | sort -rn | xargs"))
 		require.Equal(t, "6\n", shell(t, e, "perl -e 'print 1+2+3, \"\\n\"'"))
 		require.Equal(t, "x\n", shell(t, e, "f=$(mktemp) && echo x > $f && cat $f"))
+		require.Equal(t, "x\ny\n", shell(t, e, "echo x > /dev/stdout; echo y > /dev/stderr; echo z > /dev/null"))
+		require.Equal(t, "2\n", shell(t, e, "mkdir -p p/q && mv new p/q/moved && ln p/q/moved linked && stat -c %h linked"))
 	})
 }
 
@@ -477,6 +479,56 @@ func TestBwrap_Network(t *testing.T) {
 		a := &attackTest{level: Bwrap, m: m, e: environmentOf(t, m, 1)}
 		arm(t, a.e)
 		a.sockets(t)
+	})
+}
+
+// Folders that commands may read cannot bring the data folder with them.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Level{Bwrap, Landlock} {
+		t.Run(string(l), func(t *testing.T) {
+			t.Parallel()
+			atLevel(t, l, func(t *testing.T) {
+				programs, above := t.TempDir(), isolationtest.DataDir(t)
+				require.NoError(t, os.WriteFile(filepath.Join(programs, "hello"), []byte("#!/bin/sh\necho hello\n"), 0o755))
+				m := manager(t, &Options{Level: l, ReadOnly: []string{programs, "/no/such/folder"}})
+				e := environmentOf(t, m, 1)
+				require.Equal(t, "hello\n", shell(t, e, filepath.Join(programs, "hello")))
+				require.NotZero(t, execute(t.Context(), e, "echo x > "+filepath.Join(programs, "new")).ExitCode)
+
+				m = openAny(t, &Options{Level: l, DataDir: filepath.Join(above, "data"), ReadOnly: []string{above}})
+				if l == Bwrap {
+					require.Equal(t, OK, m.Status().State, m.Status().Reason)
+					return
+				}
+				require.Equal(t, Off, m.Status().State)
+				require.Contains(t, m.Status().Reason, "WP_DURABLE_DATA_DIR")
+			})
+		})
+	}
+}
+
+// At the level bwrap /tmp is the work folder's own, so that what one command
+// leaves there the next one finds.
+func TestBwrap_Temp(t *testing.T) {
+	t.Parallel()
+	inProcess(t, Bwrap, func(t *testing.T) {
+		dir, err := os.MkdirTemp("/var/tmp", "wp-durable-test-")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+		m := manager(t, &Options{Level: Bwrap, DataDir: filepath.Join(dir, "data")})
+		e := environmentOf(t, m, 1)
+		shell(t, e, "echo x > /tmp/f")
+		require.Equal(t, "x\n", shell(t, e, "cat /tmp/f $TMPDIR/../.tmp/f | uniq"))
+		// A link there leads nowhere but inside.
+		home, err := os.UserHomeDir()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(home, "own"), []byte("a person's"), 0o600))
+		o := execute(t.Context(), e, "rm -rf .tmp; ln -s "+home+" .tmp")
+		require.NoError(t, o.err)
+		o = execute(t.Context(), e, "cat /tmp/own")
+		require.NotContains(t, o.text, "a person's")
+		require.NotZero(t, o.ExitCode)
 	})
 }
 

@@ -98,8 +98,11 @@ func TestSelfTest_Weakened(t *testing.T) {
 				dir := isolationtest.DataDir(t)
 				require.NoError(t, os.MkdirAll(dir, 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(dir, "server.db"), []byte("rows"), 0o644))
-				m := openAny(t, &Options{Level: l, DataDir: dir, weaken: w.parts})
+				m := openAny(t, &Options{Level: l, DataDir: dir, weaken: w.parts, SecretEnvNames: []string{"WP_TEST_SECRET"}})
 				require.Contains(t, failed(m), w.check, "%+v", m.Status().Checks)
+				if w.check == "environments" && l != Bwrap && isChild() {
+					require.Contains(t, detail(m, w.check), "with WP_TEST_SECRET: set them for the server alone")
+				}
 				require.Equal(t, Failed, m.Status().State)
 				require.Contains(t, m.Status().Reason, "self-test of "+string(l))
 				_, err := m.Env(t.Context(), &EnvParams{Tree: 1})
@@ -109,6 +112,15 @@ func TestSelfTest_Weakened(t *testing.T) {
 			})
 		}
 	})
+}
+
+func detail(m *Manager, check string) string {
+	for _, c := range m.Status().Checks {
+		if c.Name == check {
+			return c.Detail
+		}
+	}
+	return ""
 }
 
 // S6.2: with a range the modes alone keep conversations apart.

@@ -90,6 +90,9 @@ func (c *call) run(lifeline *os.File) Report {
 	if err != nil {
 		return failure("descent", "open /dev/null", err)
 	}
+	if c.plan.Switch {
+		giveOutput(c.plan.UID, c.plan.GID)
+	}
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{processName, RoleExec}, &syscall.ProcAttr{
 		Dir:   "/",
 		Files: []uintptr{uintptr(null), 1, 2, uintptr(pair[1])},
@@ -125,6 +128,17 @@ func (c *call) run(lifeline *os.File) Report {
 		return Report{ExitCode: -1, Signal: int(status.Signal())}
 	}
 	return Report{ExitCode: status.ExitStatus()}
+}
+
+// giveOutput lets the command open its own output anew, by /dev/stdout and
+// /dev/stderr: a pipe belongs to who made it.
+func giveOutput(uid, gid int) {
+	for fd := 1; fd <= 2; fd++ {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+			_ = unix.Fchown(fd, uid, gid)
+		}
+	}
 }
 
 // hand gives the plan to the descent and returns when it has become the
