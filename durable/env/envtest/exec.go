@@ -118,7 +118,7 @@ var endTests = map[string]func(t *testing.T, h *Harness){
 	"timeout": func(t *testing.T, h *Harness) {
 		began := time.Now()
 		out, res, err := exec(limited(t), h, env.ExecRequest{
-			Command: "echo begun; (" + beating + ") & " + beating, Timeout: 500 * time.Millisecond,
+			Command: "echo begun; (" + beating + ") & " + beating, Timeout: 3 * time.Second,
 		})
 		requireCode(t, err, env.Timeout)
 		require.Equal(t, -1, res.ExitCode)
