@@ -26,12 +26,14 @@ type bubblewrap struct {
 // The user that commands are inside the namespace; outside it is the person.
 const insideUID = "61337"
 
+var errNotInstalled = errors.New("bubblewrap is not installed (Debian, Ubuntu, Fedora and Arch call the package bubblewrap)")
+
 // findBwrap finds bubblewrap and tries whether it may make namespaces here.
 func findBwrap(ctx context.Context) (bubblewrap, error) {
 	const patience = 20 * time.Second
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
-		return bubblewrap{}, errors.New("bubblewrap is not installed (Debian, Ubuntu, Fedora and Arch call the package bubblewrap)")
+		return bubblewrap{}, errNotInstalled
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

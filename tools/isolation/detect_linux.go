@@ -84,6 +84,7 @@ var errNoFilters = errors.New("the kernel takes no system call filters")
 
 func (h *host) bwrapWorks(ctx context.Context) (err error) {
 	if h.bwrap, err = findBwrap(ctx); err != nil {
+		h.install = errors.Is(err, errNotInstalled)
 		return err
 	}
 	if !h.filters {
@@ -112,13 +113,12 @@ func (h *host) landlockWorks() error {
 	return nil
 }
 
-// advice says why nothing works and what would.
-func advice(tried []Attempt) string {
+// advice says why nothing works and what would; install is whether a program
+// that is not there could help.
+func advice(tried []Attempt, install bool) string {
 	var parts []string
-	install := false
 	for _, t := range tried {
 		parts = append(parts, fmt.Sprintf("%s: %s", t.Level, t.Reason))
-		install = install || t.Level == Bwrap
 	}
 	s := "commands cannot be isolated here (" + strings.Join(parts, "; ") + ")"
 	if install {
@@ -134,6 +134,9 @@ func (h *host) notes() []string {
 	case Root:
 		if h.pool.ids.single() {
 			notes = append(notes, "all trees share one user id; a range in WP_DURABLE_AGENT_UIDS gives each its own")
+		}
+		if h.pool.aside {
+			notes = append(notes, runDir+" cannot be written, so another server with the same user ids and another data folder is not noticed")
 		}
 		if h.abi < helper.ScopeABI {
 			notes = append(notes, fmt.Sprintf("the kernel's Landlock (ABI %d) does not keep commands of one user from signalling each other", h.abi))

@@ -20,6 +20,7 @@ type host struct {
 	network bool
 	shell   string
 	bwrap   bubblewrap
+	install bool // bubblewrap is not there
 
 	data, work, spill string
 
@@ -63,7 +64,7 @@ func open(ctx context.Context, o Options) (*Manager, error) {
 	h.level, tried = h.detect(ctx)
 	if h.level == None {
 		h.stop()
-		return &Manager{status: Status{Level: None, State: Off, Reason: advice(tried), Tried: tried}}, nil
+		return &Manager{status: Status{Level: None, State: Off, Reason: advice(tried, h.install), Tried: tried}}, nil
 	}
 	h.network = h.level == Root && o.Network != NetworkOff || h.level == Bwrap && o.Network == NetworkOn
 	status := Status{Level: h.level, State: OK, Network: h.network, Tried: tried}

@@ -173,6 +173,9 @@ func (t *selfTest) files() {
 			wrong = append(wrong, t.worked("read", path)...)
 		}
 	}
+	if !t.result.Succeeded["own "+q.Own] {
+		wrong = append(wrong, "a command cannot handle its own file: "+t.result.Refused["own "+q.Own])
+	}
 	wrong = append(wrong, t.worked("write", q.Write...)...)
 	for _, path := range q.Create {
 		// In a namespace a folder of that name may be another.

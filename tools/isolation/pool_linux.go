@@ -25,6 +25,7 @@ type pool struct {
 	log    *slog.Logger
 	helper string // program
 	lock   *os.File
+	aside  bool                  // the lock is where other servers may not look
 	exists func(tree int64) bool // whether the tree has a work folder
 	spare  bool                  // a test wants to see what a helper leaves
 
@@ -48,7 +49,7 @@ const lockName = "wp-durable-agent-uids"
 func newPool(ids uidRange, o *Options, dirs ...string) (*pool, error) {
 	p := &pool{ids: ids, log: o.Logger, helper: o.helper, trees: map[int64]int{}, users: map[int]*user{}}
 	var errs []error
-	for _, dir := range dirs {
+	for i, dir := range dirs {
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
 			errs = append(errs, err)
@@ -62,7 +63,7 @@ func newPool(ids uidRange, o *Options, dirs ...string) (*pool, error) {
 			}
 			return nil, fmt.Errorf("lock user ids %s: %w", ids, err)
 		}
-		p.lock = f
+		p.lock, p.aside = f, i > 0
 		return p, nil
 	}
 	return nil, fmt.Errorf("lock user ids %s: %w", ids, errors.Join(errs...))

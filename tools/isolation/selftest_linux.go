@@ -360,6 +360,7 @@ func (t *selfTest) probeRequest() helper.ProbeRequest {
 		Create:  []string{"/etc/" + createName, "/usr/" + createName, filepath.Join(h.data, createName), filepath.Join(h.work, createName)},
 		List:    []string{h.data, "/proc"},
 		Mode:    []string{t.private},
+		Own:     filepath.Join(t.env.tree.path, "own"),
 		Connect: append([]string{t.abstract}, t.sockets...),
 		SetUID:  t.setuid,
 		Calls:   true,

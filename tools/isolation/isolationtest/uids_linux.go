@@ -4,15 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// reservations is the file whose locked bytes are user ids in use. It is at
-// one place for every test process, whatever its folder for temporary files.
-const reservations = "/run/wp-durable-test-uids"
+// reservations is the file whose locked bytes are user ids in use, in the first
+// of these folders that can be written. It is at one place for every test
+// process, whatever its own folder for temporary files.
+const reservations = "wp-durable-test-uids"
+
+var reservationDirs = []string{"/run", "/tmp"}
 
 // Where test users begin and how many there may be.
 const (
@@ -37,7 +41,13 @@ func Reserve(t testing.TB, n int) int {
 	if os.Geteuid() != 0 {
 		return firstUID // nobody but root uses them
 	}
-	f, err := os.OpenFile(reservations, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	var f *os.File
+	var err error
+	for _, dir := range reservationDirs {
+		if f, err = os.OpenFile(filepath.Join(dir, reservations), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ type ProbeRequest struct {
 	Create  []string // files to make; whoever asks looks for them and removes them
 	List    []string // folders to list
 	Mode    []string // files whose mode to change to what it is
+	Own     string   // a file to make and change the mode and times of
 	Signal  []int    // processes to signal with 0
 	Limit   []int    // processes whose limits to set to what they are
 	Environ []int    // processes whose environment to read

@@ -161,6 +161,28 @@ func (p *prober) files(req ProbeRequest) {
 		}
 		p.note("mode", path, err)
 	}
+	if req.Own != "" {
+		p.note("own", req.Own, ownFile(req.Own))
+	}
+}
+
+// ownFile does what every program may do with a file of its own.
+func ownFile(path string) error {
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		return err
+	}
+	if err := os.Chmod(path, 0o755); err != nil {
+		return err
+	}
+	then := time.Unix(1e9, 0)
+	if err := os.Chtimes(path, then, then); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err == nil && (info.Mode().Perm() != 0o755 || !info.ModTime().Equal(then)) {
+		err = fmt.Errorf("mode and time are %v, %v", info.Mode(), info.ModTime())
+	}
+	return err
 }
 
 func readSome(path string) error {
