@@ -276,7 +276,7 @@ func TestBash_AbortedRun(t *testing.T) {
 	rec, err := s.Wait(r.limited())
 	require.NoError(t, err)
 	require.Equal(t, durable.SubmissionUnanswered, rec.Status)
-	require.Equal(t, "aborted", string(rec.Reason))
+	require.Equal(t, "aborted", rec.Reason)
 	res := r.results(c)
 	require.Len(t, res, 1)
 	require.True(t, res[0].IsError)

@@ -3,6 +3,7 @@ package anthropic
 import (
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -99,7 +100,7 @@ func (d *decoder) read(s *wire.Stream) (paused bool, err error) {
 	d.current = model.Usage{}
 	for !d.ended {
 		ev, err := s.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break // fine after a stop reason: some servers leave message_stop out
 		}
 		if err != nil {

@@ -167,7 +167,7 @@ func (s *Stream) Next() (Event, error) {
 		return ev, nil
 	case errors.Is(err, ErrEventTooLarge):
 		return Event{}, s.Protocol(err)
-	case err == io.EOF && s.conn.ctx.Err() == nil:
+	case errors.Is(err, io.EOF) && s.conn.ctx.Err() == nil:
 		return Event{}, io.EOF
 	}
 	e := s.conn.failed(err, s.secrets)
@@ -201,7 +201,7 @@ func (cn *conn) failed(err error, secrets []string) *model.Error {
 		}
 		return e
 	}
-	if context.Cause(cn.ctx) == errIdle {
+	if errors.Is(context.Cause(cn.ctx), errIdle) {
 		if cn.answers.Load() {
 			return &model.Error{Class: model.ClassStalled, Message: fmt.Sprintf("answer stalled: no byte for %s", cn.idle), Err: errIdle}
 		}

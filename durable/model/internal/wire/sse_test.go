@@ -17,7 +17,7 @@ func readAll(r *Reader) ([]event, error) {
 	var all []event
 	for {
 		ev, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
