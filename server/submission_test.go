@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wp-durable/wp-durable/durable"
+	"github.com/wp-durable/wp-durable/durable/model"
 	"github.com/wp-durable/wp-durable/durable/model/faux"
 	"github.com/wp-durable/wp-durable/server"
 )
@@ -58,6 +59,24 @@ func TestSubmit(t *testing.T) {
 	f.do("GET", path("/v1/conversations/%d", c.ID), nil).into(200, &conv)
 	require.Equal(t, usage.Summary, conv.UsageSummary)
 	require.Equal(t, done.AnswerEntryID, conv.Head)
+}
+
+// (S3) A submission's usage is that of its own run, also when that failed.
+func TestSubmission_Usage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.conversation(nil)
+	f.faux.Push(
+		faux.Step{ToolCalls: []faux.ToolCall{{Name: "echo", Arguments: json.RawMessage(`{"text":"a"}`)}}, Usage: &model.Usage{Input: 1}},
+		faux.Step{Text: "x", Error: &faux.Error{Class: "quota"}, Usage: &model.Usage{Input: 10}},
+		faux.Step{Text: "ok", Usage: &model.Usage{Input: 100}},
+	)
+	failed := f.submit(c.ID, input("r1", "x"))
+	f.wait(failed.ID)
+	require.EqualValues(t, 100, f.wait(f.submit(c.ID, input("r2", "y")).ID).Usage.Input)
+	got := f.wait(failed.ID)
+	require.Equal(t, "unanswered", got.Status)
+	require.EqualValues(t, 11, got.Usage.Input)
 }
 
 // (S3) Unknown fields are ignored here, and only here.

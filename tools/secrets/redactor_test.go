@@ -304,6 +304,18 @@ func TestStream_ShowsWhatIsNoSecretAtOnce(t *testing.T) {
 	require.Equal(t, "sk-", s.End())
 }
 
+// A cut next to an escape does not make its characters text.
+func TestStream_EscapesAreNotTakenApart(t *testing.T) {
+	t.Parallel()
+	r := newTestRedactor(t, "41abcdef")
+	text := "%41%61bcdef" // "Aabcdef": not the secret
+	require.Equal(t, text, r.String(text))
+	for cut := range len(text) {
+		s := r.Stream()
+		require.Equal(t, text, s.Next(text[:cut])+s.Next(text[cut:])+s.End(), "cut at %d", cut)
+	}
+}
+
 func TestWriter_Error(t *testing.T) {
 	t.Parallel()
 	r := newTestRedactor(t, apiKey)

@@ -57,7 +57,10 @@ func serve(t *testing.T, o Options, s script) (srv *httptest.Server, failed chan
 
 func get(t *testing.T, srv *httptest.Server, method string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL, nil)
+	// A stream that is silent for ever fails instead of hanging.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, srv.URL, nil)
 	require.NoError(t, err)
 	res, err := srv.Client().Do(req)
 	require.NoError(t, err)
