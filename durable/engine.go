@@ -113,8 +113,10 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.life.Unlock()
 	if first {
 		e.unwatch()
-		close(e.stopped)
+		// Code that watches Closing finds its context ended, so that its
+		// return is not taken for a phase without progress.
 		e.cancel(ErrClosed)
+		close(e.stopped)
 		e.stopTimers()
 	}
 	done := make(chan struct{})
