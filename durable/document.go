@@ -247,13 +247,24 @@ func (d *Doc[T]) updateGlobal(ctx context.Context, e *Engine, key DocKey, fn fun
 			e.note(err)
 			return wrapDoc(key, err)
 		}
-		// Uncertain: the stored revision tells (E4.3).
-		now, rerr := e.store.Document(ctx, key)
-		switch {
-		case rerr != nil && !errors.Is(rerr, ErrNotFound):
-			return fmt.Errorf("document %s: %w, outcome unknown: %w: %w", key.Kind, errUnreachable, err, rerr)
-		case now.Revision == rec.Revision+1 && bytes.Equal(now.Value, raw):
-			return nil
+		stored, err := e.settledGlobal(ctx, key, rec.Revision+1, raw, err)
+		if stored || err != nil {
+			return err
+		}
+	}
+}
+
+// settledGlobal asks the store, until it answers, whether a write of a global
+// document with an uncertain outcome is stored: its revision tells (E4.3).
+func (e *Engine) settledGlobal(ctx context.Context, key DocKey, revision int64, raw []byte, cause error) (bool, error) {
+	for attempt := 0; ; attempt++ {
+		now, err := e.store.Document(ctx, key)
+		if err == nil || errors.Is(err, ErrNotFound) {
+			return now.Revision == revision && bytes.Equal(now.Value, raw), nil
+		}
+		e.note(err)
+		if e.hasFailed() || !e.backoff(ctx, attempt) {
+			return false, fmt.Errorf("document %s: %w, outcome unknown: %w: %w", key.Kind, errUnreachable, cause, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wp-durable/wp-durable/durable/internal/line"
 	"github.com/wp-durable/wp-durable/durable/model"
 )
 
@@ -67,7 +68,7 @@ type answerStream struct {
 	last    time.Time // start of the last commit
 	done    bool
 
-	flushing sync.Mutex // held during a commit
+	flushing line.Line // held during a commit
 	started  bool       // a piece was committed; guarded by flushing, read after finish
 }
 
@@ -103,7 +104,7 @@ func (s *answerStream) flush() {
 		return
 	}
 	defer s.g.e.wg.Done()
-	s.flushing.Lock()
+	_ = s.flushing.Lock(context.Background())
 	defer s.flushing.Unlock()
 	s.mu.Lock()
 	s.timer = nil
@@ -162,7 +163,7 @@ func (s *answerStream) finish() []model.Delta {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.flushing.Lock() // waits for a commit under way
+	_ = s.flushing.Lock(context.Background()) // waits for a commit under way
 	defer s.flushing.Unlock()
 	return s.pending
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wp-durable/wp-durable/durable/env"
+	"github.com/wp-durable/wp-durable/durable/internal/line"
 	"github.com/wp-durable/wp-durable/durable/model"
 )
 
@@ -37,7 +38,7 @@ type ToolCall struct {
 	details     json.RawMessage
 	diagnostics []Diagnostic
 
-	flushing sync.Mutex // held during a commit of output
+	flushing line.Line // held during a commit of output
 }
 
 func newToolCall(run *toolRun) *ToolCall {
@@ -193,7 +194,7 @@ func (c *ToolCall) flush() {
 		return
 	}
 	defer c.e.wg.Done()
-	c.flushing.Lock()
+	_ = c.flushing.Lock(context.Background())
 	defer c.flushing.Unlock()
 	c.mu.Lock()
 	c.timer = nil
@@ -251,7 +252,7 @@ func (c *ToolCall) stopOutput() {
 		c.timer.Stop()
 	}
 	c.mu.Unlock()
-	c.flushing.Lock()
+	_ = c.flushing.Lock(context.Background())
 	defer c.flushing.Unlock()
 }
 

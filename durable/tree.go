@@ -267,6 +267,9 @@ func (t *tree) read(ctx context.Context) error {
 		if c := t.convs[rec.ConversationID]; c != nil && len(partials[rec.ID]) > 0 {
 			c.outputs[rec.ID] = newLiveOutput(rec, partials[rec.ID])
 		}
+		if h := t.runs[rec.ID]; h != nil && rec.AbortRequested && !h.aborting {
+			h.cancel(ErrAborted) // the commit that marked it was not adopted
+		}
 	}
 	for i := range subs {
 		t.subs[subs[i].ID] = &subs[i]
@@ -311,13 +314,18 @@ func (t *tree) ensure() bool {
 }
 
 // reload brings the tree back after its memory was dropped, whoever uses it
-// next: its tasks must go on.
+// next: its tasks must go on. The caller holds a pin, and so does reload: a
+// tree that is not read yet must not be taken for an idle one.
 func (t *tree) reload() {
 	if !t.e.begin() {
 		return
 	}
+	t.e.mu.Lock()
+	t.refs++
+	t.e.mu.Unlock()
 	go func() {
 		defer t.e.wg.Done()
+		defer t.e.unpin(t)
 		t.ensure()
 	}()
 }
