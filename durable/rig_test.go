@@ -112,6 +112,13 @@ func (r *rig) finish() {
 func (r *rig) check() {
 	help(r.t)
 	require.NoError(r.t, r.history.check())
+	for _, rec := range r.history.tasks() {
+		parts, err := r.history.Partial(context.Background(), rec.ID)
+		require.NoError(r.t, err)
+		if rec.State.Status == durable.TaskTerminal {
+			require.Empty(r.t, parts, "running output of task %d, which has ended (E12.2)", rec.ID)
+		}
+	}
 	for i, req := range r.model.Requests() {
 		require.NoError(r.t, faux.Check(req), "request %d", i)
 	}
@@ -245,6 +252,16 @@ func (r *rig) sameAsFresh(c *durable.Conversation) {
 	require.NoError(r.t, err)
 	same("the context", x, y)
 	same("the snapshot", r.snapshot(c), r.snapshot(other))
+}
+
+// wellFormed checks that a strict provider would take the next request,
+// whatever happened to the conversation before (E2.8, E13).
+func (r *rig) wellFormed(c *durable.Conversation) {
+	help(r.t)
+	messages, err := c.Context(r.ctx)
+	require.NoError(r.t, err)
+	messages = append(messages, model.UserMessage("next", time.Now()))
+	require.NoError(r.t, faux.Check(&model.Request{Model: faux.Model(), MaxOutputTokens: 1000, Messages: messages}))
 }
 
 // snapshot returns what a new watcher is given first.
