@@ -209,7 +209,11 @@ func (t *tree) run(h *taskHandle, recovered bool) {
 			err = nil
 		}
 		if err == nil {
-			attempt, refused = -1, 0
+			attempt = -1
+			if !r.recovered {
+				// A phase that only cleared up after a refusal is no success.
+				refused = 0
+			}
 			continue
 		}
 		if errors.Is(err, ErrRejected) {
@@ -224,7 +228,7 @@ func (t *tree) run(h *taskHandle, recovered bool) {
 }
 
 // maxRefused bounds how often a phase is run again because the store refused
-// its commits.
+// its commits: what it does between them may cost.
 const maxRefused = 3
 
 // take decides what a task's goroutine does next, and gives up the handle, with
