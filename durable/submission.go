@@ -80,7 +80,7 @@ func (s *Submission) Withdraw(ctx context.Context) (SubmissionRecord, error) {
 }
 
 // Answer returns the message that answered the submission, nil when there is
-// none.
+// none, or none yet: it does not wait, see [Submission.Wait].
 func (s *Submission) Answer(ctx context.Context) (*model.Message, error) {
 	rec, err := s.Record(ctx)
 	if err != nil || rec.AnswerEntryID == 0 {

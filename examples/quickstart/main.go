@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -49,12 +50,12 @@ func run(ctx context.Context, file string, out io.Writer) (err error) {
 	}
 	defer func() { _ = engine.Close(ctx) }()
 
-	conversation, err := engine.NewConversation(ctx, nil)
+	conversation, err := open(ctx, engine)
 	if err != nil {
 		return err
 	}
-	// The request id makes the call safe to repeat: however often it is made,
-	// the question is answered once.
+	// The request id makes the call safe to repeat: however often it is made
+	// in this conversation, the question is answered once.
 	submission, _, err := conversation.Submit(ctx, &durable.SubmitParams{
 		RequestID: "first", Content: []model.Block{model.Text("Roll a die for me.")},
 	})
@@ -77,6 +78,17 @@ func run(ctx context.Context, file string, out io.Writer) (err error) {
 		}
 	}
 	return nil
+}
+
+// open returns the one conversation of this program: it claims a name that is
+// unique in the store, so a later run finds the conversation of the first.
+func open(ctx context.Context, engine *durable.Engine) (*durable.Conversation, error) {
+	c, err := engine.NewConversation(ctx, &durable.ConversationParams{Claim: &durable.Claim{Scope: "quickstart", Key: "conversation"}})
+	var taken *durable.ConflictError
+	if errors.As(err, &taken) && taken.Claim != nil {
+		return engine.Conversation(ctx, durable.ConversationID(taken.Claim.Value))
+	}
+	return c, err
 }
 
 // diceTool draws once a call: Memo stores the first throw, so a call that runs
