@@ -59,6 +59,10 @@ type Options struct {
 	// Extensions returns what the extensions say of themselves, by name.
 	Extensions func() map[string]any
 
+	// Key, when not empty, lets clients that know it make sure whom they talk
+	// to before they send the token: see [Proof].
+	Key []byte
+
 	// Faux, when not nil, adds the routes that script it. For tests.
 	Faux *faux.Provider
 
@@ -150,7 +154,7 @@ func (s *Server) Shutdown() { s.close(errClosing) }
 
 func (s *Server) refuseWhenClosing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.closing.Err() != nil {
+		if s.closing.Err() != nil && r.URL.Path != healthPath {
 			w.Header().Set("Connection", "close")
 			web.NewProblem(http.StatusServiceUnavailable, "", errClosing.Error()).Write(w, s.opts.Redactor)
 			return

@@ -2,9 +2,14 @@ package server
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -12,6 +17,7 @@ import (
 
 	"github.com/wp-durable/wp-durable/durable"
 	"github.com/wp-durable/wp-durable/durable/model"
+	"github.com/wp-durable/wp-durable/server/internal/web"
 )
 
 // The states of isolation.
@@ -45,7 +51,7 @@ type Health struct {
 	UptimeMS  int64  `json:"uptimeMs"`
 	Isolation string `json:"isolation" enum:"ok,failed,off" doc:"off: there is no isolation here, commands run nowhere or, in a test mode, without it"`
 	Tools     int    `json:"tools" doc:"How many tools are on offer now"`
-	Store     string `json:"store" enum:"ok,failed"`
+	Store     string `json:"store" enum:"ok,failed,closing" doc:"closing: the server is stopping"`
 }
 
 // Status is what there is to know about the server.
@@ -81,9 +87,14 @@ type StatusCounts struct {
 }
 
 type (
+	healthInput struct {
+		Challenge string `header:"Wp-Durable-Challenge" hidden:"true" maxLength:"200"`
+	}
 	healthOutput struct {
-		Status int
-		Body   Health
+		Status     int
+		RetryAfter string `header:"Retry-After" hidden:"true"`
+		Proof      string `header:"Wp-Durable-Proof" hidden:"true"`
+		Body       Health
 	}
 	statusOutput struct{ Body Status }
 )
@@ -91,27 +102,49 @@ type (
 // storeTimeout is how long the store may take to show that it works.
 const storeTimeout = 5 * time.Second
 
+const healthPath = "/healthz"
+
 func (s *Server) statusRoutes() {
-	register(s, huma.Operation{
-		OperationID: "getHealth", Method: http.MethodGet, Path: "/healthz", Tags: []string{tagServer},
-		Summary: "Whether the server works", Description: "503 when the store does not answer.",
-	}, nil, s.health)
+	schema := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Health](), true, "Health")
+	op := alsoAnswers(huma.Operation{
+		OperationID: "getHealth", Method: http.MethodGet, Path: healthPath, Tags: []string{tagServer},
+		Summary: "Whether the server works", Description: "503 when the store does not answer, and while the server stops.",
+	}, http.StatusServiceUnavailable, "It does not work now", schema)
+	op.Responses[fmt.Sprint(http.StatusServiceUnavailable)].Headers = web.RetryAfterHeader()
+	register(s, op, nil, s.health)
 	register(s, huma.Operation{
 		OperationID: "getStatus", Method: http.MethodGet, Path: "/v1/status", Tags: []string{tagServer},
 		Summary: "What there is to know about the server",
 	}, nil, s.status)
 }
 
-func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+// Proof is what a server with this [Options].Key answers to a request for
+// /healthz in the header Wp-Durable-Proof, when the header
+// Wp-Durable-Challenge holds challenge.
+func Proof(key []byte, challenge string) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("wp-durable server\n" + challenge))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func (s *Server) health(ctx context.Context, in *healthInput) (*healthOutput, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	out := &healthOutput{Status: http.StatusOK, Body: Health{
 		OK: true, Version: s.opts.Version, UptimeMS: time.Since(s.started).Milliseconds(), Store: "ok",
 		Isolation: s.opts.Isolation().State, Tools: len(s.offered().Tools),
 	}}
-	if _, err := s.engine.Store().LiveTrees(ctx, 0, 1); err != nil {
+	if in.Challenge != "" && len(s.opts.Key) > 0 {
+		out.Proof = Proof(s.opts.Key, in.Challenge)
+	}
+	if s.closing.Err() != nil {
+		out.Body.Store = "closing"
+	} else if _, err := s.engine.Store().LiveTrees(ctx, 0, 1); err != nil {
 		s.log.Error("store does not answer", "error", err)
-		out.Status, out.Body.OK, out.Body.Store = http.StatusServiceUnavailable, false, "failed"
+		out.Body.Store = "failed"
+	}
+	if out.Body.Store != "ok" {
+		out.Status, out.Body.OK, out.RetryAfter = http.StatusServiceUnavailable, false, web.RetryAfter
 	}
 	return out, nil
 }

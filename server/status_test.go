@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -53,7 +54,40 @@ func TestHealth(t *testing.T) {
 	f.do("GET", "/healthz", nil, "Authorization", "").into(503, &h)
 	require.False(t, h.OK)
 	require.Equal(t, "failed", h.Store)
+	require.Equal(t, "1.2.3", h.Version, "the same shape")
 	f.do("GET", "/v1/status", nil).problem(503, "unavailable")
+}
+
+// (S3, S1.5) While it stops, too, the answer is the one that is documented.
+func TestHealth_Closing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *fixtureOptions) { o.server.Key = []byte("key") })
+	var h server.Health
+	a := f.do("GET", "/healthz", nil, "Wp-Durable-Challenge", "c")
+	a.into(200, &h)
+	require.Equal(t, server.Proof([]byte("key"), "c"), a.header.Get("Wp-Durable-Proof"))
+	require.NotEqual(t, server.Proof([]byte("key"), "d"), server.Proof([]byte("key"), "c"))
+	require.Empty(t, a.header.Get("Retry-After"))
+	f.server.Shutdown()
+	a = f.do("GET", "/healthz", nil)
+	a.into(503, &h)
+	require.Equal(t, "closing", h.Store)
+	require.Equal(t, "1.2.3", h.Version)
+	require.False(t, h.OK)
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	require.Equal(t, "application/json", a.header.Get("Content-Type"))
+	doc, err := server.OpenAPI()
+	require.NoError(t, err)
+	var d struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct{ Content map[string]any }
+		}
+	}
+	require.NoError(t, json.Unmarshal(doc.JSON, &d))
+	for _, status := range []string{"200", "503"} {
+		require.Equal(t, map[string]any{"application/json": map[string]any{"schema": map[string]any{"$ref": "#/components/schemas/Health"}}},
+			d.Paths["/healthz"]["get"].Responses[status].Content)
+	}
 }
 
 // (S2) Errors of the store are proper answers.

@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -75,6 +77,36 @@ func TestChat(t *testing.T) {
 	_, errOut, status = chat(t, defaults(data, "WP_DURABLE_TOKEN", "another-token"), "", "x")
 	require.Equal(t, 1, status)
 	require.Contains(t, errOut, "token is wrong")
+}
+
+// (S1.1) After a crash something else may have the server's port: it gets no
+// token, and the chat embeds a server.
+func TestChat_StaleServer(t *testing.T) {
+	t.Parallel()
+	data := folder(t)
+	env := defaults(data, "WP_DURABLE_FAUX_SCRIPT", script(t, `{"rules":[{"when":"","text":"hello from the script"}]}`))
+	p := serve(t, env)
+	p.kill()
+	require.FileExists(t, data+"/server.json")
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", strings.TrimPrefix(p.base, "http://"))
+	require.NoError(t, err)
+	seen := make(chan string, 100)
+	thief := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.URL.Path + " " + r.Header.Get("Authorization")
+		_, _ = io.WriteString(w, `{"ok":true}`)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- thief.Serve(l) }()
+	out, errOut, status := chat(t, env, "", "hi")
+	require.Equal(t, 0, status, errOut)
+	require.Equal(t, "hello from the script\n", out)
+	require.NoError(t, thief.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
+	close(seen)
+	for request := range seen {
+		require.Equal(t, "/healthz ", request)
+	}
 }
 
 // (S1.1) Ctrl-C aborts the run, a second one leaves.

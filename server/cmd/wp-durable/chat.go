@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/mattn/go-isatty"
@@ -58,25 +57,39 @@ func terminal(stream any) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// connect finds a running server by server.json, or starts one.
+// reached reports whether a server of the data folder can be talked to.
+func reached(d *chat.Dialer) bool {
+	conn, err := d.Dial(context.Background(), "", "")
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // it has said what there was to say
+	return true
+}
+
+// connect finds a running server by server.json, or starts one. The token goes
+// only to a server that has proved to be the one that wrote that file.
 func (p *program) connect(c *config.Config) (client *chat.Client, stop func() error, err error) {
 	dataDir, err := filepath.Abs(c.DataDir)
 	if err != nil {
 		return nil, nil, err
 	}
-	if f, err := host.ReadServerFile(dataDir); err == nil {
+	find := &chat.Dialer{Find: func() (*chat.Address, error) {
+		f, err := host.ReadServerFile(dataDir)
+		if err != nil {
+			return nil, err
+		}
+		return &chat.Address{Addr: f.Addr, Key: f.Key}, nil
+	}}
+	if reached(find) {
 		token := c.Token
 		if token == "" {
 			if token, err = host.ReadToken(dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, nil, err
 			}
 		}
-		client := &chat.Client{Base: "http://" + f.Addr, Token: token, HTTP: &http.Client{}}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		if client.Healthy(ctx) {
-			return client, func() error { return nil }, nil
-		}
+		return &chat.Client{Base: "http://localhost", Token: token, HTTP: &http.Client{Transport: find.Transport()}},
+			func() error { return nil }, nil
 	}
 	pipe := chat.NewPipe()
 	h, _, err := p.host(context.Background(), c, slog.LevelError, func(o *host.Options) {

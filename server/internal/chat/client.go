@@ -80,12 +80,6 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) e
 	return nil
 }
 
-// Healthy reports whether a server answers.
-func (c *Client) Healthy(ctx context.Context) bool {
-	var h server.Health
-	return c.call(ctx, http.MethodGet, "/healthz", nil, &h) == nil
-}
-
 // Conversation returns a conversation; with id 0 a new one.
 func (c *Client) Conversation(ctx context.Context, id int64) (*server.Conversation, error) {
 	method, path := http.MethodGet, fmt.Sprintf("/v1/conversations/%d", id)

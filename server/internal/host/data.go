@@ -27,6 +27,9 @@ const (
 type ServerFile struct {
 	Addr string `json:"addr"` // host:port, one that a client of this machine can use
 	PID  int    `json:"pid"`
+	// Key is new at each start. Who proves to know it is the server that wrote
+	// the file, not a program that has its port since it died.
+	Key []byte `json:"key"`
 }
 
 // ReadServerFile returns what a server of the data folder wrote. It is stale
@@ -41,6 +44,13 @@ func ReadServerFile(dataDir string) (*ServerFile, error) {
 		return nil, fmt.Errorf("%s: %w", serverName, err)
 	}
 	return &f, nil
+}
+
+// newServerKey returns a new [ServerFile].Key.
+func newServerKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return key
 }
 
 func writeServerFile(dataDir string, f ServerFile) error {

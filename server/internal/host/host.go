@@ -55,6 +55,7 @@ type Host struct {
 	database string
 	token    string
 	newToken bool // the token was made at this start
+	key      []byte
 
 	store    *watchedStore
 	listener net.Listener
@@ -70,7 +71,7 @@ type Host struct {
 // Start brings a server up. When it returns, requests are answered. An error
 // leaves nothing behind.
 func Start(ctx context.Context, opts *Options) (_ *Host, err error) {
-	h := &Host{opts: *opts, config: opts.Config, log: opts.Logger, redact: opts.Redactor, stopped: make(chan struct{})}
+	h := &Host{opts: *opts, config: opts.Config, log: opts.Logger, redact: opts.Redactor, key: newServerKey(), stopped: make(chan struct{})}
 	if h.log == nil {
 		h.log = slog.Default()
 	}
@@ -183,7 +184,7 @@ func (h *Host) openServer(context.Context) (err error) {
 	h.server, err = server.New(h.engine, &server.Options{
 		Token: h.token, Version: h.opts.Version, Models: h.models.Set, Agent: h.agent(), Limits: c.Limits,
 		Addr: h.listener.Addr().String(), Hosts: c.Hosts, Origins: c.Origins, PublicHost: c.PublicHost(),
-		Isolation: h.work.status, Environment: h.environment, Faux: h.models.Faux, Redactor: h.redact, Logger: h.log,
+		Isolation: h.work.status, Environment: h.environment, Faux: h.models.Faux, Key: h.key, Redactor: h.redact, Logger: h.log,
 	})
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (h *Host) openServer(context.Context) (err error) {
 	if h.opts.Private {
 		return nil
 	}
-	return writeServerFile(h.dataDir, ServerFile{Addr: h.Addr(), PID: os.Getpid()})
+	return writeServerFile(h.dataDir, ServerFile{Addr: h.Addr(), PID: os.Getpid(), Key: h.key})
 }
 
 // Addr returns where a client of this machine reaches the server.

@@ -24,10 +24,13 @@ func (a *API) problemResponse(status int) *huma.Response {
 	case http.StatusUnauthorized:
 		r.Headers = header("WWW-Authenticate", "How to authenticate")
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		r.Headers = header("Retry-After", "Seconds to wait")
+		r.Headers = RetryAfterHeader()
 	}
 	return r
 }
+
+// RetryAfterHeader documents the header Retry-After.
+func RetryAfterHeader() map[string]*huma.Param { return header("Retry-After", "Seconds to wait") }
 
 func header(name, doc string) map[string]*huma.Param {
 	return map[string]*huma.Param{name: {Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}}

@@ -91,7 +91,9 @@ func (a *API) Operation(op huma.Operation, problems ...int) huma.Operation {
 		op.Responses = map[string]*huma.Response{}
 	}
 	for _, status := range problems {
-		op.Responses[statusKey(status)] = a.problemResponse(status)
+		if op.Responses[statusKey(status)] == nil {
+			op.Responses[statusKey(status)] = a.problemResponse(status)
+		}
 	}
 	// Huma refuses a body that is as long as its limit.
 	op.MaxBodyBytes = a.maxBody + 1

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -68,8 +67,8 @@ var codes = map[int]string{
 	http.StatusInsufficientStorage:   CodeStoreFull,
 }
 
-// retryAfter is what a client that is told to come back waits, in seconds.
-const retryAfter = 1
+// RetryAfter is what a client that is told to come back waits, in seconds.
+const RetryAfter = "1"
 
 // NewProblem returns a problem. An empty code is that of the status.
 func NewProblem(status int, code, message string) *Problem {
@@ -84,7 +83,7 @@ func NewProblem(status int, code, message string) *Problem {
 	}
 	p := &Problem{Title: http.StatusText(status), Status: status, Detail: message, Message: message, Code: code}
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		p.SetHeader("Retry-After", strconv.Itoa(retryAfter))
+		p.SetHeader("Retry-After", RetryAfter)
 	}
 	return p
 }
