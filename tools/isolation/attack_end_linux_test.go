@@ -57,7 +57,7 @@ func (a *attackTest) bomb(t *testing.T) {
 		"bomb() { bomb & bomb & wait; }; setsid sh -c 'b() { b & b & b; }; b' & bomb",
 	} {
 		began := time.Now()
-		_, err := a.e.Exec(t.Context(), env.ExecRequest{Command: command, Timeout: 3 * time.Second})
+		_, err := a.e.Exec(t.Context(), env.ExecRequest{Command: command, Timeout: 1500 * time.Millisecond})
 		if err != nil {
 			requireCode(t, err, env.Timeout)
 		}

@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ const attackRole = "attack"
 // with more than a shell has.
 func arm(t *testing.T, e env.Environment) {
 	t.Helper()
-	f, err := os.Open(selfExe)
+	f, err := os.Open(cmp.Or(os.Getenv(helperEnv), selfExe))
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, e.Write(t.Context(), "attacker", f, env.WriteOptions{Mode: 0o755}))

@@ -22,7 +22,7 @@ func TestEnv_Range(t *testing.T) {
 }
 
 func conform(t *testing.T, o *Options) {
-	o.ConcurrentCommands = 64
+	o.ConcurrentCommands, o.NPROC = 64, 512
 	m := manager(t, o)
 	trees := make(chan int64)
 	go func() {

@@ -133,7 +133,7 @@ func (e *environment) run(ctx context.Context, req env.ExecRequest, plan *helper
 		return env.ExecResult{ExitCode: -1, SpillPath: res.SpillPath, SpillBytes: res.SpillBytes, SpillError: res.SpillError},
 			&env.Error{Code: env.Unknown, Message: "how the command ended is not known"}
 	case report.Error != "":
-		if report.Stage != "exec" {
+		if report.Stage == helper.StageDescent {
 			h.opts.Logger.Error("command was not started", "tree", e.tree.id, "stage", report.Stage, "error", report.Error)
 		}
 		res.ExitCode = -1
@@ -153,7 +153,9 @@ func (h *host) refused(r helper.Report, plan *helper.Plan) error {
 	switch {
 	case errno == syscall.EAGAIN:
 		err.Message = h.tooMany()
-	case r.Stage != "exec":
+	case r.Stage == helper.StageDir:
+		err.Message = "the folder to start in cannot be entered: " + errno.Error()
+	case r.Stage == helper.StageDescent:
 		err.Message = "the command could not be isolated, so it was not started"
 	case errno == syscall.ENOENT:
 		err.Message = plan.Argv[0] + ": program not found"

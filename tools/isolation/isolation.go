@@ -63,7 +63,9 @@ const (
 type Options struct {
 	// DataDir is the server's data folder; work folders are in its folder
 	// work. It is made when it is not there. Everything else in it is for the
-	// server alone.
+	// server alone: Open takes others' rights from the files that are there,
+	// and those made later must be made with mode 0600, so open a database
+	// before, or start with a umask of 077.
 	DataDir string
 	// Level forces a level instead of taking the strongest that works.
 	Level Level

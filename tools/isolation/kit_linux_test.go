@@ -142,6 +142,9 @@ func openAny(t *testing.T, o *Options) *Manager {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
+	if o.NPROC == 0 {
+		o.NPROC = 64 // the self-test starts as many
+	}
 	o.helper = os.Getenv(helperEnv)
 	m, err := Open(t.Context(), o)
 	require.NoError(t, err)

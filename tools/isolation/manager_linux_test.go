@@ -463,7 +463,8 @@ func TestExec_Usual(t *testing.T) {
 		require.Equal(t, "3 2 1\n", shell(t, e, "seq 3 | sort -rn | xargs"))
 		require.Equal(t, "6\n", shell(t, e, "perl -e 'print 1+2+3, \"\\n\"'"))
 		require.Equal(t, "x\n", shell(t, e, "f=$(mktemp) && echo x > $f && cat $f"))
-		require.Equal(t, "x\ny\n", shell(t, e, "echo x > /dev/stdout; echo y > /dev/stderr; echo z > /dev/null"))
+		require.Equal(t, "x\n", shell(t, e, "echo x > /dev/stdout; echo z > /dev/null"))
+		require.Equal(t, "y\n", shell(t, e, "echo y > /dev/stderr"))
 		require.Equal(t, "2\n", shell(t, e, "mkdir -p p/q && mv new p/q/moved && ln p/q/moved linked && stat -c %h linked"))
 	})
 }
@@ -541,6 +542,19 @@ func TestRoot_NoNetwork(t *testing.T) {
 		a := &attackTest{level: Root, m: m, e: environmentOf(t, m, 1)}
 		arm(t, a.e)
 		a.sockets(t)
+	})
+}
+
+// A folder that the agent shut for itself is no failure of the isolation.
+func TestExec_ShutFolder(t *testing.T) {
+	t.Parallel()
+	eachLevel(t, func(t *testing.T, l Level) {
+		e := environmentOf(t, manager(t, &Options{Level: l}), 1)
+		shell(t, e, "mkdir shut && chmod 000 shut")
+		_, err := e.Exec(t.Context(), env.ExecRequest{Command: "true", Dir: "shut"})
+		requireCode(t, err, env.SpawnFailed)
+		require.Contains(t, err.Error(), "cannot be entered")
+		shell(t, e, "chmod 700 shut")
 	})
 }
 

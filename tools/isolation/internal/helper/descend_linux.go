@@ -30,11 +30,11 @@ func descend() error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	d := descent{Plan: o.Plan, parent: o.Parent}
-	stage, err := "descent", d.run()
+	err := d.run()
 	if err == nil {
-		stage, err = "exec", d.exec()
+		d.stage, err = StageExec, d.exec()
 	}
-	r := refusal{Stage: stage, Error: err.Error()}
+	r := refusal{Stage: d.stage, Error: err.Error()}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		r.Errno = int(errno)
@@ -47,6 +47,7 @@ func descend() error {
 type descent struct {
 	Plan
 	parent int
+	stage  string
 	status *os.File // this thread's status, opened while /proc can be read
 }
 
@@ -71,6 +72,10 @@ func (d *descent) run() error {
 	for _, s := range steps {
 		if d.weak(s.name) {
 			continue
+		}
+		d.stage = StageDescent
+		if s.name == "dir" {
+			d.stage = StageDir
 		}
 		if err := s.do(); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)

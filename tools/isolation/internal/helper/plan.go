@@ -85,14 +85,21 @@ type Seccomp struct {
 
 func (p *Plan) weak(name string) bool { return slices.Contains(p.Weaken, name) }
 
+// Where a command can fail to start: a right could not be given up, the folder
+// could not be entered, the program could not be run.
+const (
+	StageDescent = "descent"
+	StageDir     = "dir"
+	StageExec    = "exec"
+)
+
 // A Report is what a supervisor tells at the end of a call.
 type Report struct {
 	// Error says why the command did not start; ExitCode and Signal are then
 	// meaningless. NotFound and the like are told apart by Errno.
 	Error string
 	Errno int
-	// Stage is "descent" when a right could not be given up, "exec" when the
-	// program could not be started.
+	// Stage is where it failed.
 	Stage string
 
 	ExitCode int // -1 when a signal ended it

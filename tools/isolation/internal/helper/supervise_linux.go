@@ -84,11 +84,11 @@ type call struct {
 func (c *call) run(lifeline *os.File) Report {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return failure("descent", "make socket pair", err)
+		return failure(StageDescent, "make socket pair", err)
 	}
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return failure("descent", "open /dev/null", err)
+		return failure(StageDescent, "open /dev/null", err)
 	}
 	if c.plan.Switch {
 		giveOutput(c.plan.UID, c.plan.GID)
@@ -99,7 +99,7 @@ func (c *call) run(lifeline *os.File) Report {
 		Sys:   &syscall.SysProcAttr{Setsid: !c.plan.weak("session"), Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
-		return failure("descent", "start", err)
+		return failure(StageDescent, "start", err)
 	}
 	c.pid = pid
 	// Only the command holds its output from here on.
@@ -116,14 +116,14 @@ func (c *call) run(lifeline *os.File) Report {
 	refused, err := c.hand(ctl)
 	if err != nil {
 		c.kill()
-		refused = &refusal{Stage: "descent", Error: err.Error()}
+		refused = &refusal{Stage: StageDescent, Error: err.Error()}
 	}
 	status, err := c.wait()
 	switch {
 	case refused != nil:
 		return Report{Error: refused.Error, Errno: refused.Errno, Stage: refused.Stage, ExitCode: -1}
 	case err != nil:
-		return failure("exec", "wait", err)
+		return failure(StageExec, "wait", err)
 	case status.Signaled():
 		return Report{ExitCode: -1, Signal: int(status.Signal())}
 	}
