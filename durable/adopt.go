@@ -126,10 +126,6 @@ func (t *tree) adoptTask(rec *TaskRecord) {
 	if rec.State.Status == TaskTerminal {
 		c := t.convs[rec.ConversationID]
 		o := rec.State.Outcome
-		if out := c.outputs[rec.ID]; out != nil && out.answer && o.Status != OutcomeCompleted && o.Status != OutcomeAborted && o.Status != OutcomeFailed {
-			// Its code failed in the middle of an answer.
-			c.publish(t.e, EventMessageVoid, MessageEvent{ConversationID: rec.ConversationID, TaskID: rec.ID, SubmissionID: firstInput(rec), Reason: string(o.Status)})
-		}
 		delete(c.outputs, rec.ID)
 		delete(t.blocked, rec.ID)
 		for key := range t.docs {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
@@ -377,6 +378,20 @@ func (g *generation) closeTurn(tx *Tx) {
 func (g *generation) endTurn(tx *Tx) {
 	if g.state.Open != 0 {
 		tx.emit(g.conv.rec.ID, EventTurnEnd, g.turnEvent(g.state.Open))
+	}
+}
+
+// breakOff shows the end of a run that its own code did not end: what was shown
+// of an answer is void, the turn is over (E17.2).
+func (tx *Tx) breakOff(rec *TaskRecord, o *Outcome) {
+	id, sub := rec.ConversationID, firstInput(rec)
+	if c := tx.t.convs[id]; c != nil && c.outputs[rec.ID] != nil {
+		tx.emit(id, EventMessageVoid, MessageEvent{ConversationID: id, TaskID: rec.ID, SubmissionID: sub, Reason: string(o.Status)})
+	}
+	var ckpt checkpoint
+	var state generationState
+	if json.Unmarshal(rec.State.Checkpoint, &ckpt) == nil && json.Unmarshal(ckpt.Data, &state) == nil && state.Open != 0 {
+		tx.emit(id, EventTurnEnd, TurnEvent{ConversationID: id, TaskID: rec.ID, SubmissionID: sub, Turn: state.Open})
 	}
 }
 

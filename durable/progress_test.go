@@ -250,7 +250,9 @@ func TestProgress_SettleHookAborts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, kinds(owner, child))
 		var id durable.TaskID
-		r.opts.OnSettle = func(_ context.Context, tx *durable.Tx, _ durable.SubmissionRecord) error { return tx.Abort(id, "settled") }
+		r.opts.OnSettle = func(_ context.Context, tx *durable.Tx, _ durable.SubmissionRecord) error {
+			return tx.Abort(id, "settled")
+		}
 		r.open()
 		c := r.conversation()
 		id = r.start(c, owner, 0, durable.TaskOptions{Background: true})

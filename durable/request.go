@@ -69,7 +69,7 @@ type answerStream struct {
 	done    bool
 
 	flushing line.Line // held during a commit
-	started  bool       // a piece was committed; guarded by flushing, read after finish
+	started  bool      // a piece was committed; guarded by flushing, read after finish
 }
 
 // emit takes a piece from the provider.

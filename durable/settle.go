@@ -147,6 +147,9 @@ func (tx *Tx) settleWait(rec *TaskRecord) bool {
 // end makes a staged task terminal, or completing while ordinary work below it
 // lives.
 func (tx *Tx) end(rec *TaskRecord, o Outcome) {
+	if rec.Kind == generationKind && rec.State.Outcome == nil && (o.Status == OutcomeFaulted || o.Status == OutcomeOrphaned) {
+		tx.breakOff(rec, &o)
+	}
 	if len(tx.below(rec.ID, tx.live())) > 0 {
 		rec.State = TaskState{Status: TaskCompleting, Outcome: &o}
 		return
