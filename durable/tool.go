@@ -134,6 +134,7 @@ func newTool(spec ToolSpec, run ToolFunc) (*Tool, error) {
 	default:
 		return nil, fmt.Errorf("tool %s: mode %q is unknown: %w", spec.Name, spec.Mode, ErrInvalid)
 	}
+	spec.Parameters = slices.Clone(spec.Parameters)
 	return &Tool{spec: spec, schema: resolved, run: run}, nil
 }
 
@@ -149,7 +150,7 @@ func (t *Tool) Spec() ToolSpec {
 
 // Declaration returns what a model is told of the tool.
 func (t *Tool) Declaration() model.Tool {
-	return model.Tool{Name: t.spec.Name, Description: t.spec.Description, Parameters: t.spec.Parameters}
+	return model.Tool{Name: t.spec.Name, Description: t.spec.Description, Parameters: slices.Clone(t.spec.Parameters)}
 }
 
 // WithFunc returns a tool with the same declaration and another function,

@@ -76,6 +76,17 @@ func ownData(data any) any {
 	case MessageEvent:
 		d.Delta = clonePtr(d.Delta)
 		return d
+	case RunEvent:
+		d.SubmissionIDs = slices.Clone(d.SubmissionIDs)
+		return d
+	case InboxEvent:
+		d.Queued = slices.Clone(d.Queued)
+		return d
+	case TaskFailedEvent:
+		rec := TaskRecord{State: TaskState{Outcome: &d.Outcome}}
+		c := rec.clone()
+		d.Outcome = *c.State.Outcome
+		return d
 	}
 	return data
 }
