@@ -1,3 +1,4 @@
+// Hello is an agent with one tool whose work is kept in a SQLite file.
 package main
 
 import (
