@@ -9,7 +9,8 @@
 //
 //   - as they are
 //   - base64-encoded, standard or URL alphabet, alone or in the middle of
-//     something longer, so at each of the three alignments
+//     something longer, so at each of the three alignments, also broken into
+//     lines
 //   - URL-encoded, whichever of their bytes an encoder chose to escape
 //   - as text of a JSON or Go string, with escapes
 //
@@ -18,8 +19,7 @@
 // equals what [Redactor.String] makes of the whole. They hold text back only
 // while it may be the beginning of a secret.
 //
-// Not recognised are values in other encodings (hexadecimal, compressed) and
-// base64 that is broken into lines inside the value.
+// Not recognised are values in other encodings (hexadecimal, compressed).
 //
 // This package depends on the standard library and golang.org/x/sys alone and
 // knows nothing of the engine.

@@ -10,14 +10,17 @@ import (
 // variants returns the byte strings that give a value away in a text. Each has
 // at least [MinLength] bytes when the value has. Its URL-encoded forms are not
 // among them: they are found by decoding.
-func variants(value string) []string {
-	all := []string{value}
+func variants(value string) []pattern {
+	all := []pattern{{text: value}}
 	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
-			all = append(all, inBase64(alphabet, value, before))
+			all = append(all, pattern{inBase64(alphabet, value, before), true})
 		}
 	}
-	return append(all, inStrings(value)...)
+	for _, text := range inStrings(value) {
+		all = append(all, pattern{text: text})
+	}
+	return all
 }
 
 // inBase64 returns the characters of a base64 text that are decided by value

@@ -11,6 +11,7 @@ type masker struct {
 	// covered is how much of held belongs to a secret whose mask was written.
 	covered int
 	found   bool // a secret was masked
+	json    bool // the text is JSON
 }
 
 // span is a stretch of text that holds a secret.
@@ -23,10 +24,17 @@ func (k *masker) next(m *matcher, dst, piece []byte, final bool) []byte {
 	if len(k.held) > 0 {
 		text = append(k.held, piece...)
 	}
-	spans, limit := m.find(text, final)
+	spans, limit := k.find(m, text, final)
 	dst = k.write(dst, text, spans, limit)
 	k.held = append(k.held[:0], text[limit:]...)
 	return dst
+}
+
+func (k *masker) find(m *matcher, text []byte, final bool) ([]span, int) {
+	if k.json {
+		return m.findJSON(text, final)
+	}
+	return m.find(text, final)
 }
 
 // write appends text up to limit, with the spans masked.

@@ -48,7 +48,7 @@ func (r *Redactor) Add(name string, values ...string) error {
 	if len(r.known) == 0 {
 		return nil
 	}
-	var patterns []string
+	var patterns []pattern
 	for _, v := range r.known {
 		patterns = append(patterns, variants(v)...)
 	}
@@ -69,7 +69,7 @@ func (r *Redactor) String(s string) string {
 	if m == nil || len(s) < MinLength {
 		return s
 	}
-	if masked, found := m.mask([]byte(s)); found {
+	if masked, found := m.mask(view(s)); found {
 		return string(masked)
 	}
 	return s

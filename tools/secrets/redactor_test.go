@@ -86,6 +86,96 @@ func TestRedactor_Base64(t *testing.T) {
 	}
 }
 
+// wrap breaks text into lines.
+func wrap(text string, columns int, lineBreak string) string {
+	var lines []string
+	for len(text) > columns {
+		lines = append(lines, text[:columns])
+		text = text[columns:]
+	}
+	return strings.Join(append(lines, text), lineBreak)
+}
+
+// (S1.3) Base64 is also found where a program has broken it into lines, as text
+// and in JSON strings, whole and in pieces.
+func TestRedactor_WrappedBase64(t *testing.T) {
+	t.Parallel()
+	r := newTestRedactor(t, apiKey)
+	for before := range 120 {
+		text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", before) + apiKey + strings.Repeat("y", 90)))
+		for _, columns := range []int{76, 64, 8} {
+			for _, br := range []string{"\n", "\r\n"} {
+				wrapped := wrap(text, columns, br)
+				masked := r.String(wrapped)
+				require.Contains(t, masked, Mask, "%d before: %q", before, wrapped)
+				require.Equal(t, 1, strings.Count(masked, Mask))
+				require.True(t, strings.HasPrefix(wrapped, masked[:strings.Index(masked, Mask)]))
+				inJSON := jsonString(wrapped)
+				require.JSONEq(t, jsonString(masked), string(r.JSON([]byte(inJSON))))
+				require.Contains(t, r.String(inJSON), Mask, "JSON as text")
+				for _, s := range []*Stream{r.Stream(), r.JSONStream()} {
+					var streamed string
+					for i := range len(inJSON) {
+						streamed += s.Next(inJSON[i : i+1])
+					}
+					require.JSONEq(t, jsonString(masked), streamed+s.End())
+				}
+			}
+		}
+	}
+	text := base64.StdEncoding.EncodeToString([]byte(apiKey))
+	require.Equal(t, text[:10]+"\n\n"+text[10:], r.String(text[:10]+"\n\n"+text[10:]), "one break at a place")
+	require.Equal(t, apiKey[:10]+"\n"+apiKey[10:], r.String(apiKey[:10]+"\n"+apiKey[10:]), "only base64 is broken into lines")
+}
+
+// (S1.3) In JSON that comes in pieces, secrets are found however they are
+// escaped, and the result is that of the whole.
+func TestStream_JSON(t *testing.T) {
+	t.Parallel()
+	r := newTestRedactor(t, apiKey, password, "pass\U0001F511word")
+	escaped := ""
+	for _, c := range apiKey {
+		escaped += fmt.Sprintf(`\u%04X`, c)
+	}
+	for in, want := range map[string]string{
+		`{"a":"` + escaped + `","b":"\u00e4\n"}`:        `{"a":"` + Mask + `","b":"\u00e4\n"}`,
+		`{"a":` + jsonString(password) + `}`:            `{"a":"` + Mask + `"}`,
+		`{"a":"pass\ud83d\uDD11word"}`:                  `{"a":"` + Mask + `"}`,
+		`{"a":"\ud83d\u0041 \x \u00zz \ud83d"}`:         `{"a":"\ud83d\u0041 \x \u00zz \ud83d"}`,
+		`{"a":"` + apiKey[:12] + `\`:                    `{"a":"` + apiKey[:12] + `\`,
+		`{"a":"` + url.QueryEscape(apiKey) + `\u002`:    `{"a":"` + Mask + `\u002`,
+		`{"path":"` + apiKey[:9] + `\\` + apiKey + `"}`: `{"path":"` + apiKey[:9] + `\\` + Mask + `"}`,
+	} {
+		s := r.JSONStream()
+		require.Equal(t, want, s.Next(in)+s.End())
+		for cut := range len(in) {
+			require.Equal(t, want, s.Next(in[:cut])+s.Next(in[cut:])+s.End(), "cut at %d", cut)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := jsonString(genText([]string{apiKey, password, "abcdabcd"}).Draw(t, "text"))
+		s := r.JSONStream()
+		whole := s.Next(text) + s.End()
+		var streamed string
+		for rest := text; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
+			streamed += s.Next(rest[:n])
+			rest = rest[n:]
+		}
+		require.Equal(t, whole, streamed+s.End())
+		require.True(t, json.Valid([]byte(whole)))
+		require.JSONEq(t, string(r.JSON([]byte(text))), whole)
+	})
+}
+
+func TestStream_NothingIsCopied(t *testing.T) {
+	none, r := NewRedactor(), newTestRedactor(t, apiKey)
+	text := strings.Repeat("a line of text that holds nothing\n", 20)
+	for name, s := range map[string]*Stream{"no secrets": none.Stream(), "no match": r.Stream(), "JSON": r.JSONStream()} {
+		require.Zero(t, testing.AllocsPerRun(100, func() { s.Next(text) }), name)
+	}
+}
+
 func TestRedactor_Add(t *testing.T) {
 	t.Parallel()
 	r := NewRedactor()
@@ -160,7 +250,7 @@ func genText(values []string) *rapid.Generator[string] {
 			from := rapid.IntRange(0, len(v)).Draw(t, "from") * rapid.IntRange(0, 1).Draw(t, "whole head")
 			to := len(v) - rapid.IntRange(0, len(v)-from).Draw(t, "to")*rapid.IntRange(0, 1).Draw(t, "whole tail")
 			part := v[from:to]
-			switch rapid.IntRange(0, 5).Draw(t, "how") {
+			switch rapid.IntRange(0, 6).Draw(t, "how") {
 			case 0:
 				b.WriteString(part)
 			case 1:
@@ -171,6 +261,9 @@ func genText(values []string) *rapid.Generator[string] {
 				b.WriteString(base64.URLEncoding.EncodeToString([]byte("x" + part)))
 			case 4:
 				b.WriteString(jsonString(part))
+			case 5:
+				b.WriteString(wrap(base64.StdEncoding.EncodeToString([]byte(part)), rapid.IntRange(1, 20).Draw(t, "columns"),
+					rapid.SampledFrom([]string{"\n", "\r\n", `\n`, `\r\n`}).Draw(t, "break")))
 			default:
 				b.WriteString(rapid.StringMatching(`[a-d%1-4"\\ ]{0,6}`).Draw(t, "filler"))
 			}

@@ -3,6 +3,7 @@ package secrets
 import (
 	"io"
 	"sync"
+	"unsafe"
 )
 
 // Stream masks one text that comes in pieces. It is not safe for concurrent
@@ -15,6 +16,12 @@ type Stream struct {
 // Stream returns a masker for a text that comes in pieces.
 func (r *Redactor) Stream() *Stream { return &Stream{r: r} }
 
+// JSONStream returns a masker for JSON text that comes in pieces. It looks for
+// secrets in what the strings mean, however they are escaped. What it passes
+// on, joined, is JSON as the text is, unless a secret is a number in it or has
+// quotes of it.
+func (r *Redactor) JSONStream() *Stream { return &Stream{r: r, k: masker{json: true}} }
+
 // Next takes the next piece and returns what may be shown now. A piece, or the
 // end of one, that may be the beginning of a secret is held back until it is
 // known.
@@ -23,20 +30,28 @@ func (s *Stream) Next(piece string) string {
 	if m == nil {
 		return piece
 	}
+	if len(s.k.held) == 0 && s.k.covered == 0 {
+		// Nearly every piece can be shown as it is.
+		if spans, limit := s.k.find(m, view(piece), false); len(spans) == 0 && limit == len(piece) {
+			return piece
+		}
+	}
 	return string(s.k.next(m, nil, []byte(piece), false))
 }
+
+// view returns the bytes of s without a copy, for looking only.
+func view(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 // End returns what was held back: the text is over. The stream may be used for
 // another text.
 func (s *Stream) End() string {
 	m := s.r.load()
-	if m == nil || len(s.k.held) == 0 {
-		s.k = masker{}
+	k := s.k
+	s.k = masker{json: k.json}
+	if m == nil || len(k.held) == 0 {
 		return ""
 	}
-	rest := string(s.k.next(m, nil, nil, true))
-	s.k = masker{}
-	return rest
+	return string(k.next(m, nil, nil, true))
 }
 
 // Writer masks what is written through it, also where a secret is split
