@@ -132,8 +132,14 @@ func (h *host) notes() []string {
 	var notes []string
 	switch h.level {
 	case Root:
-		if h.pool.ids.single() {
-			notes = append(notes, "all trees share one user id; a range in WP_DURABLE_AGENT_UIDS gives each its own")
+		if h.shared() {
+			note := "all trees share one user id"
+			if h.abi > 0 {
+				note += ", so attributes of files are not separated: a command can " + h.crossing()
+			} else {
+				note += " and the kernel has no Landlock, so their files are not separated"
+			}
+			notes = append(notes, note+"; a range in WP_DURABLE_AGENT_UIDS gives each its own and separates them")
 		}
 		if h.pool.aside {
 			notes = append(notes, runDir+" cannot be written, so another server with the same user ids and another data folder is not noticed")

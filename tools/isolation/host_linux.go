@@ -25,6 +25,7 @@ type host struct {
 	data, work, spill string
 
 	filters bool // the kernel takes system call filters
+	brokers bool // and lets a supervisor make calls for a command
 	abi     int  // of Landlock
 
 	exe   *os.File // this program, for bubblewrap to run
@@ -94,7 +95,11 @@ func (h *host) look() {
 		return
 	}
 	h.filters, h.abi = helper.SeccompWorks(), helper.LandlockABI()
+	h.brokers = h.filters && h.abi > 0 && helper.BrokerWorks()
 }
+
+// shared tells whether trees have one agent user together.
+func (h *host) shared() bool { return h.pool != nil && h.pool.ids.single() }
 
 // prepare puts the data folder in order and ends what an earlier server left.
 // It returns what is wrong with the work folders.

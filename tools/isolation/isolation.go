@@ -71,6 +71,13 @@ type Options struct {
 	Level Level
 	// AgentUIDs is the user id that commands run as at the level root, or a
 	// range "first-last" with one for each tree. Default: DefaultAgentUIDs.
+	//
+	// With a single one, Landlock and the system call filter keep commands of
+	// one tree from reading, writing and changing the files of another, but
+	// not from looking up names, sizes and times of files whose paths they
+	// guess, nor, below Landlock ABI 9, from connecting to sockets there. A
+	// range separates trees in all of that (S6.2). It is needed for
+	// conversations that must know nothing of each other.
 	AgentUIDs string
 	// NPROC bounds the processes and threads of a user. At the level landlock
 	// it is added to what the user runs. Default: DefaultNPROC.

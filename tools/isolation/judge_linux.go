@@ -183,7 +183,7 @@ func (t *selfTest) files() {
 			wrong = append(wrong, t.worked("create", path)...)
 		}
 	}
-	wrong = append(wrong, t.worked("mode", q.Mode...)...)
+	wrong = append(wrong, t.worked("mode", t.private)...)
 	for _, dir := range q.List {
 		if dir != "/proc" && dir != t.other {
 			wrong = append(wrong, t.listed(dir)...)
@@ -197,13 +197,33 @@ func (t *selfTest) files() {
 }
 
 func (t *selfTest) conversations() {
-	h := t.host
-	if h.pool != nil && h.pool.ids.single() && h.abi == 0 {
+	h, note := t.host, filepath.Join(t.other, "note")
+	if h.shared() && h.abi == 0 {
 		t.pass("conversations", "not separated: one user id for all trees, and no Landlock")
 		return
 	}
-	wrong := append(t.worked("read", filepath.Join(t.other, "note")), t.listed(t.other)...)
-	t.expect("conversations", "another conversation's files cannot be reached", wrong)
+	wrong := append(t.worked("read", note), t.listed(t.other)...)
+	promise := "another conversation's files cannot be reached"
+	if !h.shared() || h.brokers {
+		wrong = append(wrong, t.worked("mode", t.other, note)...)
+	}
+	if h.shared() {
+		promise = "another conversation's files cannot be read or written; not separated: attributes. A command can " + h.crossing()
+	}
+	t.expect("conversations", promise, wrong)
+}
+
+// crossing is what a command can do in another conversation's folder, whose
+// paths it has to guess, where both have one user and Landlock parts them.
+func (h *host) crossing() string {
+	can := "look up names, sizes and times of another conversation's files when it guesses their paths"
+	if !h.brokers {
+		can += ", change their modes and times"
+	}
+	if h.abi < helper.UnixABI {
+		can += ", and connect to sockets there"
+	}
+	return can
 }
 
 func (t *selfTest) processes() {

@@ -88,6 +88,8 @@ func (e *environment) plan(argv []string, dir string) *helper.Plan {
 			ReadWrite: append([]string{e.tree.path}, rootWritable...),
 			Devices:   join(devices, rootDevices),
 		}
+		// Where trees share a user, its rights over files are not enough.
+		p.Seccomp.SameUser, p.Seccomp.Broker = h.shared() && h.brokers, h.shared() && h.brokers
 		if h.weak("uid") {
 			p.Switch = false
 		}
@@ -107,7 +109,7 @@ func (e *environment) plan(argv []string, dir string) *helper.Plan {
 		p.Landlock = &helper.Landlock{MinABI: scope}
 	case Landlock:
 		p.NPROCAbove = true
-		p.Seccomp.NoSockets, p.Seccomp.SameUser, p.Seccomp.Broker = true, true, true
+		p.Seccomp.NoSockets, p.Seccomp.SameUser, p.Seccomp.Broker, p.Seccomp.OpenFiles = true, true, true, true
 		p.Landlock = &helper.Landlock{
 			FS:        true,
 			ReadOnly:  join(systemDirs, present(systemFiles), machineFiles, h.opts.ReadOnly),

@@ -359,7 +359,7 @@ func (t *selfTest) probeRequest() helper.ProbeRequest {
 		Write:   []string{t.private, "/etc/passwd", "/etc/ld.so.cache"},
 		Create:  []string{"/etc/" + createName, "/usr/" + createName, filepath.Join(h.data, createName), filepath.Join(h.work, createName)},
 		List:    []string{h.data, "/proc"},
-		Mode:    []string{t.private},
+		Mode:    []string{t.private, t.other, filepath.Join(t.other, "note")},
 		Own:     filepath.Join(t.env.tree.path, "own"),
 		Connect: append([]string{t.abstract}, t.sockets...),
 		SetUID:  t.setuid,

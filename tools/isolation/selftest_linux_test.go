@@ -32,6 +32,7 @@ var weakenings = map[Level][]struct {
 		{"descriptors", []string{"session"}},
 		{"files", []string{"uid", "caps", "landlock"}},
 		{"conversations", []string{"landlock"}},
+		{"conversations", []string{"seccomp"}},
 		{"processes", []string{"uid", "caps", "landlock", "seccomp"}},
 		{"environments", []string{"uid", "caps", "landlock"}},
 		{"sockets", []string{"uid", "caps", "landlock"}},

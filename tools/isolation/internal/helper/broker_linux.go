@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -40,11 +42,64 @@ const (
 // broker changes modes and times of files for commands whose Landlock does not
 // bound such changes. It opens the file itself, beneath the work folder, and
 // changes what it opened, so a path that changes meanwhile wins nothing.
+//
+// It never has more rights over files than the command: at the level root its
+// thread works as the command's user.
 type broker struct {
 	listener int
 	workDir  string
 	root     int
 	names    map[int32]string
+}
+
+// startBroker has a thread of its own answer the listener, with the rights of
+// the plan's user.
+func startBroker(listener int, p *Plan) error {
+	started := make(chan error)
+	go func() {
+		// Never unlocked: a thread that gave up its rights serves nothing else.
+		runtime.LockOSThread()
+		var b *broker
+		var err error
+		if p.Switch {
+			err = dropFileRights(p.UID, p.GID)
+		}
+		if err == nil {
+			b, err = newBroker(listener, p.WorkDir)
+		}
+		started <- err
+		if err == nil {
+			b.serve()
+		}
+	}()
+	return <-started
+}
+
+// dropFileRights gives this thread the file rights of a user and no capability.
+// Its other ids stay, so that the user can neither signal nor trace it.
+func dropFileRights(uid, gid int) error {
+	if uid <= 0 || gid <= 0 {
+		return fmt.Errorf("refuse to act as %d:%d", uid, gid)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("clear groups: %w", e)
+	}
+	for _, s := range []struct {
+		call uintptr
+		id   int
+	}{{unix.SYS_SETFSGID, gid}, {unix.SYS_SETFSUID, uid}} {
+		_, _, _ = unix.RawSyscall(s.call, uintptr(s.id), 0, 0)
+		// The call itself tells nothing.
+		if now, _, _ := unix.RawSyscall(s.call, ^uintptr(0), 0, 0); int(now) != s.id {
+			return fmt.Errorf("file system id is %d instead of %d", int(now), s.id)
+		}
+	}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&head, &none[0]); err != nil {
+		return fmt.Errorf("clear capability sets: %w", err)
+	}
+	return nil
 }
 
 func newBroker(listener int, workDir string) (*broker, error) {
@@ -57,7 +112,7 @@ func newBroker(listener int, workDir string) (*broker, error) {
 		return nil, fmt.Errorf("open work folder: %w", err)
 	}
 	b := &broker{listener: listener, workDir: workDir, root: root, names: map[int32]string{}}
-	for _, name := range append([]string{"utimensat"}, brokered...) {
+	for _, name := range slices.Concat([]string{"utimensat"}, brokered, brokeredOpen) {
 		if nr, ok := info.SyscallNames[name]; ok {
 			b.names[int32(nr)] = name
 		}
@@ -109,9 +164,11 @@ func (b *broker) hungUp() bool {
 type request struct {
 	dir      int32  // descriptor that a relative path starts at
 	path     uint64 // address of the path
+	open     bool   // dir itself is meant, and there is no path
 	nofollow bool
 	mode     *uint32
 	times    *[2]unix.Timespec
+	owner    *[2]int
 }
 
 func (b *broker) change(n *notification) error {
@@ -120,26 +177,35 @@ func (b *broker) change(n *notification) error {
 	if err != nil {
 		return err
 	}
-	path, err := readString(pid, r.path)
-	if err != nil {
-		return err
+	var file int
+	if r.open {
+		file, err = b.descriptor(pid, r.dir)
+	} else {
+		var path string
+		if path, err = readString(pid, r.path); err != nil {
+			return err
+		}
+		file, err = b.open(pid, r, path)
 	}
-	// The memory read was the caller's only if the caller still waits.
-	id := n.id
-	if err := b.ioctl(ioctlValid, unsafe.Pointer(&id)); err != nil {
-		return err
-	}
-	file, err := b.open(pid, r, path)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(file)
-	opened := fmt.Sprintf("/proc/self/fd/%d", file)
-	if r.mode != nil {
-		return unix.Chmod(opened, *r.mode&0o7777)
+	// What was looked at was the caller's only if the caller still waits.
+	id := n.id
+	if err := b.ioctl(ioctlValid, unsafe.Pointer(&id)); err != nil {
+		return err
+	}
+	switch {
+	case r.mode != nil:
+		return unix.Chmod(selfFD(file), *r.mode&0o7777)
+	case r.owner != nil:
+		return unix.Fchownat(file, "", r.owner[0], r.owner[1], unix.AT_EMPTY_PATH)
 	}
 	return unix.UtimesNanoAt(file, "", r.times[:], unix.AT_EMPTY_PATH)
 }
+
+func selfFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 func (b *broker) decode(n *notification) (request, error) {
 	const cwd = unix.AT_FDCWD
@@ -160,7 +226,11 @@ func (b *broker) decode(n *notification) (request, error) {
 			return request{}, unix.EINVAL
 		}
 		t, err := readTimes(pid, a[2], 1)
-		return request{dir: int32(a[0]), path: a[1], times: t, nofollow: a[3] != 0}, err
+		return request{dir: int32(a[0]), path: a[1], open: a[1] == 0, times: t, nofollow: a[3] != 0}, err
+	case "fchmod":
+		return request{dir: int32(a[0]), open: true, mode: mode(1)}, nil
+	case "fchown":
+		return request{dir: int32(a[0]), open: true, owner: &[2]int{int(int32(a[1])), int(int32(a[2]))}}, nil
 	case "futimesat":
 		t, err := readTimes(pid, a[2], 1000)
 		return request{dir: int32(a[0]), path: a[1], times: t}, err
@@ -209,6 +279,33 @@ func (b *broker) open(pid int, r request, path string) (int, error) {
 		err = unix.EPERM
 	}
 	return fd, err
+}
+
+// descriptor opens anew what a descriptor of the caller is open on, if that
+// lies beneath the work folder: what can only be read is not the command's to
+// change, whoever owns it.
+func (b *broker) descriptor(pid int, n int32) (int, error) {
+	if n < 0 {
+		return -1, unix.EBADF
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, n), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, unix.EBADF
+	}
+	// Of the file that is open now; the caller's descriptor may be another by
+	// then.
+	buf := make([]byte, unix.PathMax)
+	size, err := unix.Readlink(selfFD(fd), buf)
+	if err == nil {
+		if _, ok := b.beneath(string(buf[:size])); !ok {
+			err = unix.EPERM
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // beneath returns path relative to the work folder, with what is in it as it

@@ -69,7 +69,7 @@ func TestGroups_Names(t *testing.T) {
 	}
 	// Newer than the table; until it has them they do not exist for a command.
 	newer := []string{"setxattrat", "removexattrat"}
-	for _, g := range groups(&Seccomp{NoSockets: true, SameUser: true, Broker: true}) {
+	for _, g := range groups(&Seccomp{NoSockets: true, SameUser: true, Broker: true, OpenFiles: true}) {
 		for _, n := range g.NamesWithCondtions {
 			require.True(t, known[n.Name], n.Name)
 		}
@@ -85,6 +85,7 @@ func TestProgram(t *testing.T) {
 	info, err := arch.GetInfo("")
 	require.NoError(t, err)
 	strict := &Seccomp{NoSockets: true, SameUser: true, Broker: true}
+	open := &Seccomp{Broker: true, OpenFiles: true}
 	deny := uint32(actErrno | uint32(unix.EPERM))
 	nr := func(name string) uint32 {
 		n, ok := info.SyscallNames[name]
@@ -126,6 +127,10 @@ func TestProgram(t *testing.T) {
 		"mode by descriptor":          {strict, uint32(info.ID), nr("fchmod"), nil, actAllow},
 		"times by path":               {strict, uint32(info.ID), nr("utimensat"), []uint64{3, 4}, actNotify},
 		"times by descriptor":         {strict, uint32(info.ID), nr("utimensat"), []uint64{3, 0}, actAllow},
+		"mode of an open file":        {open, uint32(info.ID), nr("fchmod"), nil, actNotify},
+		"owner of an open file":       {open, uint32(info.ID), nr("fchown"), nil, actNotify},
+		"times of an open file":       {open, uint32(info.ID), nr("utimensat"), []uint64{3, 0}, actNotify},
+		"attributes of an open file":  {open, uint32(info.ID), nr("fsetxattr"), nil, actErrno | uint32(unix.ENOTSUP)},
 		"mode by path at other levels": {
 			&Seccomp{}, uint32(info.ID), nr("fchmodat"), nil, actAllow},
 	} {

@@ -21,6 +21,10 @@ var landlockVersions = []landlock.Config{
 // a call.
 const ScopeABI = 6
 
+// UnixABI is the first Landlock that bounds which sockets of the file system a
+// command may connect to.
+const UnixABI = 9
+
 // LandlockABI is the version of Landlock that the kernel offers, 0 for none.
 func LandlockABI() int {
 	v, err := ll.LandlockGetABIVersion()
@@ -60,7 +64,7 @@ func (d *descent) landlock() error {
 			if abi >= 2 {
 				r = r.WithRefer()
 			}
-			if abi >= 9 {
+			if abi >= UnixABI {
 				r = r.WithResolveUnix()
 			}
 			rules = append(rules, r)

@@ -75,12 +75,15 @@ type Landlock struct {
 type Seccomp struct {
 	// NoSockets shuts every socket but a pair of connected streams.
 	NoSockets bool
-	// SameUser shuts what reaches other processes of one's own user and has no
-	// Landlock hook, for a level where that user is a person.
+	// SameUser shuts what reaches other processes and files of one's own user
+	// and has no Landlock hook, where that user is a person or shared by trees.
 	SameUser bool
 	// Broker has the supervisor change file modes and times, which Landlock
 	// does not bound, and only inside the work folder.
 	Broker bool
+	// OpenFiles has the broker judge changes of open files too, where the user
+	// owns files that commands may only read.
+	OpenFiles bool
 }
 
 func (p *Plan) weak(name string) bool { return slices.Contains(p.Weaken, name) }

@@ -58,6 +58,10 @@ var (
 	}
 	// Changes of mode and time by path, which the supervisor makes.
 	brokered = []string{"chmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat"}
+	// The same and more for open files, where a command may open what its user
+	// owns and it may only read.
+	brokeredOpen = []string{"fchmod", "fchown"}
+	attributes   = []string{"fsetxattr", "fremovexattr"}
 )
 
 // conditional is a call that is shut only for some arguments: any of the sets
@@ -101,6 +105,8 @@ func groups(s *Seccomp) []seccomp.SyscallGroup {
 		families.NamesWithCondtions = conditional("socket",
 			not(0, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK))
 	}
+	// Programs that copy attributes go on when there are none.
+	unsupported := seccomp.SyscallGroup{Action: errno(unix.ENOTSUP)}
 	notify := seccomp.SyscallGroup{Action: seccomp.Action(actNotify)}
 	if s.SameUser {
 		denied.Names = append(denied.Names, sameUser...)
@@ -113,11 +119,16 @@ func groups(s *Seccomp) []seccomp.SyscallGroup {
 	}
 	if s.Broker {
 		notify.Names = append(notify.Names, brokered...)
-		// Without a path it changes an open file, which was Landlock's to allow.
-		notify.NamesWithCondtions = conditional("utimensat", not(1, 0))
+		if s.OpenFiles {
+			unsupported.Names = attributes
+			notify.Names = append(append(notify.Names, "utimensat"), brokeredOpen...)
+		} else {
+			// Without a path it changes an open file, which was Landlock's to allow.
+			notify.NamesWithCondtions = conditional("utimensat", not(1, 0))
+		}
 	}
 	gone := seccomp.SyscallGroup{Action: errno(unix.ENOSYS), Names: absent}
-	return []seccomp.SyscallGroup{denied, families, notify, gone}
+	return []seccomp.SyscallGroup{denied, families, unsupported, notify, gone}
 }
 
 // program assembles the filter for the machine's own architecture. Calls of
@@ -179,6 +190,16 @@ func SeccompWorks() bool {
 	return true
 }
 
+// BrokerWorks tells whether the kernel lets a supervisor make calls for a
+// command that cannot be left waiting by a signal.
+func BrokerWorks() bool {
+	// Flags are looked at before the filter, of which there is none.
+	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, brokerFlags, 0)
+	return e == unix.EFAULT
+}
+
+const brokerFlags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+
 // seccomp sets the filter on this thread, and with a broker hands its listener
 // to the supervisor.
 func (d *descent) seccomp() error {
@@ -196,7 +217,7 @@ func (d *descent) seccomp() error {
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	var flags uintptr
 	if d.Seccomp.Broker {
-		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+		flags = brokerFlags
 	}
 	fd, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if e != 0 {

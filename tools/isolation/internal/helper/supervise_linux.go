@@ -154,11 +154,9 @@ func (c *call) hand(ctl *os.File) (*refusal, error) {
 			return nil, fmt.Errorf("receive seccomp listener: %w", err)
 		}
 		if listener >= 0 {
-			b, err := newBroker(listener, c.plan.WorkDir)
-			if err != nil {
-				return nil, err
+			if err := startBroker(listener, &c.plan); err != nil {
+				return nil, fmt.Errorf("start broker: %w", err)
 			}
-			go b.serve()
 		}
 	}
 	var r refusal
