@@ -2,8 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -55,10 +59,10 @@ type AgentChange struct {
 // OutputTokens is an output limit.
 type OutputTokens int
 
-// Schema says that it is positive.
+// Schema bounds it as [SubmitLimits] does.
 func (OutputTokens) Schema(huma.Registry) *huma.Schema {
-	least := 1.0
-	return &huma.Schema{Type: huma.TypeInteger, Format: "int32", Minimum: &least}
+	least, most := 1.0, float64(math.MaxInt32)
+	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least, Maximum: &most}
 }
 
 // ExtensionChoice is a list of names, or additions to and removals from the
@@ -102,12 +106,14 @@ func choice(r huma.Registry, changes reflect.Type) *huma.Schema {
 	}}
 }
 
-// wireAgent shows a complete agent.
-func wireAgent(a durable.Agent) Agent {
+// wireAgent shows a complete agent: of its extensions those that there are.
+func (s *Server) wireAgent(a durable.Agent) Agent {
 	w := Agent{
 		ThinkingLevel: ThinkingLevel(a.ThinkingLevel), Instructions: a.Instructions, Cwd: a.Cwd, OutputTokens: a.OutputTokens,
 		Extensions: slices.Clone(a.Extensions.Apply(nil)), Tools: slices.Clone(a.Tools.Apply(nil)),
 	}
+	registered := s.engine.Registry().Names()
+	w.Extensions = slices.DeleteFunc(w.Extensions, func(name string) bool { return !slices.Contains(registered, name) })
 	if w.Extensions == nil {
 		w.Extensions = []string{}
 	}
@@ -167,9 +173,50 @@ func scalar[T, U any](c Change[T], convert func(T) U) *U {
 	return &v
 }
 
+// checkAgent refuses what no later change of the server could make right.
+func (s *Server) checkAgent(ctx context.Context, c *AgentChange) error {
+	if c == nil {
+		return nil
+	}
+	if err := s.checkModel(c.Model.Value); err != nil {
+		return err
+	}
+	return s.checkCwd(ctx, c)
+}
+
+// checkModel refuses a model whose provider is not set up. A provider that can
+// be used may have models that the catalog does not know; of one without a
+// credential only those are taken.
+func (s *Server) checkModel(m *ModelRef) error {
+	if m == nil {
+		return nil
+	}
+	const location = "body.agent.model"
+	_, _, err := s.opts.Models.Resolve(model.Ref{Provider: m.Provider, ModelID: m.ModelID})
+	if err == nil {
+		return nil
+	}
+	var providers, models []string
+	for _, info := range s.opts.Models.Models() {
+		if !slices.Contains(providers, info.Provider) {
+			providers = append(providers, info.Provider)
+		}
+		if info.Provider == m.Provider {
+			models = append(models, info.ID)
+		}
+	}
+	switch {
+	case errors.Is(err, model.ErrUnknownModel):
+		return web.Invalid(location, fmt.Sprintf("there is no provider %q; there are %s", m.Provider, strings.Join(providers, ", ")))
+	case len(models) > 0 && !slices.Contains(models, m.ModelID):
+		return web.Invalid(location, fmt.Sprintf("the provider %s has no model %q that is known, and no credential to use others; GET /v1/models lists them", m.Provider, m.ModelID))
+	}
+	return nil
+}
+
 // checkCwd refuses a folder that no environment of the server has.
 func (s *Server) checkCwd(ctx context.Context, c *AgentChange) error {
-	if c == nil || c.Cwd.Value == nil || *c.Cwd.Value == "" {
+	if c.Cwd.Value == nil || *c.Cwd.Value == "" {
 		return nil
 	}
 	if s.opts.OwnsCwd != nil {

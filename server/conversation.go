@@ -143,7 +143,7 @@ func (s *Server) createConversation(ctx context.Context, in *createConversationI
 
 // newConversation creates a conversation with a title.
 func (s *Server) newConversation(ctx context.Context, name string, agent *AgentChange, claim *durable.Claim) (*durable.Conversation, error) {
-	if err := s.checkCwd(ctx, agent); err != nil {
+	if err := s.checkAgent(ctx, agent); err != nil {
 		return nil, err
 	}
 	return s.engine.NewConversation(ctx, &durable.ConversationParams{
@@ -174,7 +174,7 @@ func (s *Server) updateConversation(ctx context.Context, in *updateConversationI
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkCwd(ctx, in.Body.Agent); err != nil {
+	if err := s.checkAgent(ctx, in.Body.Agent); err != nil {
 		return nil, err
 	}
 	if a := in.Body.Agent; a != nil && a.Cwd.Set {
@@ -274,7 +274,7 @@ func (s *Server) showConversation(ctx context.Context, c *durable.Conversation) 
 	if err != nil {
 		return nil, err
 	}
-	out.Agent = wireAgent(agent)
+	out.Agent = s.wireAgent(agent)
 	if s.opts.Environment != nil {
 		if out.Env, err = s.opts.Environment(ctx, c); err != nil {
 			return nil, err

@@ -33,11 +33,11 @@ func TestConversation_Create(t *testing.T) {
 	require.Empty(t, c.Inbox)
 	require.Empty(t, c.Children)
 
-	c = f.conversation(`{"title":"T","agent":{"model":{"provider":"p","modelId":"m"},"thinkingLevel":"high",
+	c = f.conversation(`{"title":"T","agent":{"model":{"provider":"faux","modelId":"m"},"thinkingLevel":"high",
 		"tools":{"remove":["hang"]},"extensions":{"add":["x"],"remove":["y"]},"instructions":"Be brief.","outputTokens":10}}`)
 	require.Equal(t, "T", c.Title)
 	require.Equal(t, server.Agent{
-		Model: &server.ModelRef{Provider: "p", ModelID: "m"}, ThinkingLevel: "high", Extensions: []string{"test", "x"},
+		Model: &server.ModelRef{Provider: "faux", ModelID: "m"}, ThinkingLevel: "high", Extensions: []string{"test"},
 		Tools: []string{"echo"}, Instructions: "Be brief.", OutputTokens: 10,
 	}, c.Agent)
 
@@ -54,9 +54,12 @@ func TestConversation_CreateRefuses(t *testing.T) {
 		{"title of another type", `{"title":1}`, "body.title"},
 		{"title too long", `{"title":"` + strings.Repeat("x", 501) + `"}`, "body.title"},
 		{"unknown field of the agent", `{"agent":{"modle":null}}`, "body.agent.modle"},
-		{"half a model", `{"agent":{"model":{"provider":"p"}}}`, "body.agent.model"},
+		{"half a model", `{"agent":{"model":{"provider":"p"}}}`, "body.agent.model.modelId"},
+		{"a model that is a text", `{"agent":{"model":"p/m"}}`, "body.agent.model"},
+		{"a provider that there is not", `{"agent":{"model":{"provider":"p","modelId":"m"}}}`, "body.agent.model"},
+		{"an unknown model of a provider without credential", `{"agent":{"model":{"provider":"keyless","modelId":"m"}}}`, "body.agent.model"},
 		{"unknown thinking level", `{"agent":{"thinkingLevel":"huge"}}`, "body.agent.thinkingLevel"},
-		{"adding tools", `{"agent":{"tools":{"add":["x"]}}}`, "body.agent.tools"},
+		{"adding tools", `{"agent":{"tools":{"add":["x"]}}}`, "body.agent.tools.remove"},
 		{"output limit of 0", `{"agent":{"outputTokens":0}}`, "body.agent.outputTokens"},
 		{"a folder that nobody owns", `{"agent":{"cwd":"/etc"}}`, "body.agent.cwd"},
 	} {
@@ -66,7 +69,16 @@ func TestConversation_CreateRefuses(t *testing.T) {
 			require.Equal(t, tt.location, p["errors"].([]any)[0].(map[string]any)["location"])
 		})
 	}
+	p := f.do("POST", "/v1/conversations", `{"agent":{"thinkingLevel":"huge"}}`).problem(400, "invalid")
+	require.Contains(t, p["error"], "off, minimal, low, medium, high, xhigh, max")
+	p = f.do("POST", "/v1/conversations", `{"agent":{"model":{}}}`).problem(400, "invalid")
+	require.Len(t, p["errors"], 2, "all that is missing")
+	p = f.do("POST", "/v1/conversations", `{"agent":{"model":"p/m"}}`).problem(400, "invalid")
+	require.Contains(t, p["error"], "expected an object or null, not a string")
+	p = f.do("POST", "/v1/submit", `{"requestId":"r","content":"x","agent":{"model":{"provider":"p","modelId":"m"}}}`).problem(400, "invalid")
+	require.Contains(t, p["error"], "there are faux, keyless")
 	f.do("GET", "/v1/conversations/99", nil).problem(404, "not_found")
+	f.do("GET", "/v1/conversations?limt=3", nil).problem(400, "invalid")
 	f.do("GET", "/v1/conversations/0", nil).problem(400, "invalid")
 	f.do("GET", "/v1/conversations/x", nil).problem(400, "invalid")
 	f.do("PATCH", "/v1/conversations/99", `{}`).problem(404, "not_found")

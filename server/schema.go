@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/wp-durable/wp-durable/server/internal/web"
 )
 
 const schemaPrefix = "#/components/schemas/"
@@ -28,12 +30,13 @@ func union(r huma.Registry, name, property string, types map[string]reflect.Type
 	if _, ok := r.Map()[name]; ok {
 		return &huma.Schema{Ref: schemaPrefix + name}
 	}
-	s := &huma.Schema{Discriminator: &huma.Discriminator{PropertyName: property, Mapping: map[string]string{}}}
+	by := &huma.Discriminator{PropertyName: property, Mapping: map[string]string{}}
+	s := &huma.Schema{Extensions: map[string]any{web.DiscriminatorKey: by}}
 	r.Map()[name] = s // before the members, which may contain it
 	for _, value := range slices.Sorted(maps.Keys(types)) {
 		member := r.Schema(types[value], true, types[value].Name())
 		s.OneOf = append(s.OneOf, member)
-		s.Discriminator.Mapping[value] = member.Ref
+		by.Mapping[value] = member.Ref
 	}
 	s.PrecomputeMessages()
 	return &huma.Schema{Ref: schemaPrefix + name}

@@ -275,9 +275,9 @@ func (s *Server) documentRoutes(mux *http.ServeMux) {
 		"/openapi-3.0.json": {"application/json", s.doc.JSON30},
 		"/openapi-3.0.yaml": {"application/yaml", s.doc.YAML30},
 	} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc("GET "+path, s.api.NoQuery(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", doc.mediaType)
 			_, _ = w.Write(doc.body)
-		})
+		}))
 	}
 }

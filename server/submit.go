@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -16,7 +18,7 @@ import (
 
 // SubmitLimits bound one submission.
 type SubmitLimits struct {
-	OutputTokens int `json:"outputTokens,omitempty" minimum:"1" doc:"Output limit of each answer of its run"`
+	OutputTokens int64 `json:"outputTokens,omitempty" minimum:"1" maximum:"2147483647" doc:"Output limit of each answer of its run"`
 }
 
 // Submit is the body that hands an input or a write to a conversation. Fields
@@ -106,8 +108,12 @@ func (s *Server) submitRoutes() {
 		[]int{http.StatusNotFound, http.StatusConflict}, s.submitAnywhere)
 }
 
-// refuseCallback says that there are none, rather than to ignore the wish.
-func refuseCallback(callback json.RawMessage) error {
+// checkAdmission refuses a requestId that not every store can keep, and a
+// callback: it says that there are none, rather than to ignore the wish.
+func checkAdmission(requestID string, callback json.RawMessage) error {
+	if strings.ContainsRune(requestID, 0) {
+		return web.Invalid("body.requestId", "it holds a NUL character")
+	}
 	if len(callback) > 0 {
 		return web.Invalid("body.callback", "callbacks are not supported yet")
 	}
@@ -118,12 +124,12 @@ func (l *SubmitLimits) outputTokens() int {
 	if l == nil {
 		return 0
 	}
-	return l.OutputTokens
+	return int(l.OutputTokens)
 }
 
 func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	b := &in.Body
-	if err := refuseCallback(b.Callback); err != nil {
+	if err := checkAdmission(b.RequestID, b.Callback); err != nil {
 		return nil, err
 	}
 	c, err := s.engine.Conversation(ctx, durable.ConversationID(in.ID))
@@ -138,10 +144,16 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		if b.Entry == nil || b.Content != nil {
 			return nil, web.Invalid("body.entry", "a write has an entry, and no content")
 		}
+		if strings.HasPrefix(b.Entry.Kind, "pi.") {
+			return nil, web.Invalid("body.entry.kind", "kinds that start with pi. are the engine's")
+		}
 		p.Entry = b.Entry.spec()
 	} else {
 		if b.Content == nil || b.Entry != nil {
 			return nil, web.Invalid("body.content", "an input has content, and no entry")
+		}
+		if err := checkContent(*b.Content); err != nil {
+			return nil, err
 		}
 		p.Content = *b.Content
 	}
@@ -168,7 +180,7 @@ func plainMessages(list []InputMessage) []model.Message {
 
 func (s *Server) submitAnywhere(ctx context.Context, in *submitAnywhereInput) (*submitOutput, error) {
 	b := &in.Body
-	if err := refuseCallback(b.Callback); err != nil {
+	if err := checkAdmission(b.RequestID, b.Callback); err != nil {
 		return nil, err
 	}
 	c, err := s.conversationFor(ctx, b)
@@ -196,6 +208,9 @@ func (s *Server) conversationFor(ctx context.Context, b *SubmitAnywhere) (*durab
 	if !errors.Is(err, durable.ErrNotFound) {
 		return nil, err
 	}
+	if err := s.checkAgent(ctx, b.Agent); err != nil {
+		return nil, err
+	}
 	agent := b.Agent.change().Apply(durable.Agent{})
 	if agent.Model == nil {
 		agent.Model = s.opts.Agent.Model
@@ -216,17 +231,18 @@ func (s *Server) conversationFor(ctx context.Context, b *SubmitAnywhere) (*durab
 // checkContent refuses what the engine would refuse, before a conversation is
 // made for it.
 func checkContent(content []model.Block) error {
-	m := model.Message{Content: content}
-	if len(content) == 0 || len(m.Text()) == 0 && len(content) == 1 && content[0].Type == model.BlockText {
-		return web.Invalid("body.content", "content is empty")
-	}
+	said := false
 	for i := range content {
 		b := &content[i]
+		said = said || b.Type != model.BlockText || strings.TrimSpace(b.Text) != ""
 		if b.Type == model.BlockImage {
 			if err := model.CheckImage(b.MimeType, b.Data); err != nil {
-				return web.Invalid("body.content", err.Error())
+				return web.Invalid(fmt.Sprintf("body.content[%d].data", i), err.Error())
 			}
 		}
+	}
+	if !said {
+		return web.Invalid("body.content", "content is empty")
 	}
 	return nil
 }

@@ -3,7 +3,10 @@ package web
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,10 +24,10 @@ const bodyReadTimeout = 60 * time.Second
 var setUp = sync.OnceFunc(func() {
 	huma.ValidateStrictCasing = true
 	huma.DefaultArrayNullable = false
-	huma.NewError = newHumaError
-	huma.NewErrorWithContext = func(_ huma.Context, status int, message string, errs ...error) huma.StatusError {
-		return newHumaError(status, message, errs...)
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		return newHumaError(nil, status, message, errs...)
 	}
+	huma.NewErrorWithContext = newHumaError
 })
 
 // APIOptions configure an API.
@@ -38,6 +41,7 @@ type APIOptions struct {
 type API struct {
 	huma.API
 	maxBody int64
+	redact  *secrets.Redactor
 }
 
 // NewAPI returns an API without operations on mux.
@@ -69,10 +73,54 @@ func NewAPI(mux *http.ServeMux, o *APIOptions) *API {
 		Formats:       map[string]huma.Format{"application/json": format, "json": format},
 		DefaultFormat: "application/json",
 	}
-	return &API{API: humago.New(mux, config), maxBody: o.MaxBody}
+	return &API{API: humago.New(mux, config), maxBody: o.MaxBody, redact: o.Redactor}
 }
 
 const bearerScheme = "bearer"
+
+// refuseUnknownQuery refuses query parameters that the operation does not have.
+func (a *API) refuseUnknownQuery(ctx huma.Context, next func(huma.Context)) {
+	var known []string
+	for _, p := range ctx.Operation().Parameters {
+		if p.In == "query" {
+			known = append(known, p.Name)
+		}
+	}
+	r, w := humago.Unwrap(ctx)
+	if p := unknownQuery(r, known); p != nil {
+		p.Write(w, a.redact)
+		return
+	}
+	next(ctx)
+}
+
+// NoQuery refuses every query parameter of a route that is no operation.
+func (a *API) NoQuery(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if p := unknownQuery(r, nil); p != nil {
+			p.Write(w, a.redact)
+			return
+		}
+		next(w, r)
+	}
+}
+
+// unknownQuery returns the problem of a request with parameters that are not
+// among the known, nil when it has none.
+func unknownQuery(r *http.Request, known []string) *Problem {
+	query := r.URL.Query()
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		message := "the route has no such parameter"
+		if len(known) > 0 {
+			message += "; it has " + strings.Join(known, ", ")
+		}
+		return Invalid("query."+shortened(name), message)
+	}
+	return nil
+}
 
 // Operation completes an operation for [huma.Register]: the problems it may
 // answer, its limits, and that it needs the token when it is under /v1. Huma's
@@ -95,6 +143,8 @@ func (a *API) Operation(op huma.Operation, problems ...int) huma.Operation {
 			op.Responses[statusKey(status)] = a.problemResponse(status)
 		}
 	}
+	op.Metadata = map[string]any{registryKey: a.OpenAPI().Components.Schemas}
+	op.Middlewares = append(op.Middlewares, a.refuseUnknownQuery)
 	// Huma refuses a body that is as long as its limit.
 	op.MaxBodyBytes = a.maxBody + 1
 	op.BodyReadTimeout = bodyReadTimeout

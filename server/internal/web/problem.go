@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -131,27 +132,24 @@ func (p *Problem) Write(w http.ResponseWriter, r *secrets.Redactor) {
 
 // newHumaError makes Huma's errors problems. What Huma calls unprocessable is
 // a bad request, and a body that ends too early is the client's mistake.
-func newHumaError(status int, message string, errs ...error) huma.StatusError {
+func newHumaError(ctx huma.Context, status int, message string, errs ...error) huma.StatusError {
 	var tooLarge *http.MaxBytesError
 	switch all := errors.Join(errs...); {
 	case status == http.StatusUnprocessableEntity:
 		status = http.StatusBadRequest
-	case errors.As(all, &tooLarge):
-		status, errs = http.StatusRequestEntityTooLarge, nil
+	case errors.As(all, &tooLarge) || status == http.StatusRequestEntityTooLarge:
+		limit := int64(0)
+		if ctx != nil {
+			limit = ctx.Operation().MaxBodyBytes - 1
+		}
+		return bodyTooLarge(limit)
 	case errors.Is(all, io.ErrUnexpectedEOF) || status == http.StatusInternalServerError && message == "cannot read request body":
 		status, errs = http.StatusBadRequest, nil
+	case message == "request body is required":
+		return Invalid("body", message)
 	}
 	p := NewProblem(status, "", message)
-	for _, err := range errs {
-		var d huma.ErrorDetailer
-		switch {
-		case err == nil:
-		case errors.As(err, &d):
-			p.Errors = append(p.Errors, ProblemField{d.ErrorDetail().Location, d.ErrorDetail().Message})
-		default:
-			p.Errors = append(p.Errors, ProblemField{Message: err.Error()})
-		}
-	}
+	p.Errors = fields(ctx, errs)
 	if len(p.Errors) > 0 && status == http.StatusBadRequest {
 		p.Detail = p.Errors[0].Message
 		if l := p.Errors[0].Location; l != "" {
@@ -160,6 +158,12 @@ func newHumaError(status int, message string, errs ...error) huma.StatusError {
 		p.Message = p.Detail
 	}
 	return p
+}
+
+// bodyTooLarge is the problem of a body of more than limit bytes.
+func bodyTooLarge(limit int64) *Problem {
+	return NewProblem(http.StatusRequestEntityTooLarge, CodeTooLarge,
+		fmt.Sprintf("the request body is larger than %d bytes, the limit of WP_DURABLE_LIMIT_BODY_BYTES", limit))
 }
 
 // Marshal encodes v as a response body: without escaping of HTML characters,

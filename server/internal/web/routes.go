@@ -18,7 +18,11 @@ func Routes(mux *http.ServeMux, maxBody int64, redact *secrets.Redactor) http.Ha
 		}
 		if hasBody(r) {
 			if r.ContentLength > maxBody {
-				NewProblem(http.StatusRequestEntityTooLarge, CodeTooLarge, "the request body is too large").Write(w, redact)
+				bodyTooLarge(maxBody).Write(w, redact)
+				return
+			}
+			if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+				NewProblem(http.StatusUnsupportedMediaType, CodeUnsupportedMedia, "a request body must not be compressed: content-encoding "+shortened(e)).Write(w, redact)
 				return
 			}
 			if !isJSON(r.Header.Get("Content-Type")) {
