@@ -34,6 +34,8 @@ type Models struct {
 	Faux *faux.Provider
 	// Demo says that the default is the demo, because no provider has a key.
 	Demo bool
+
+	redact *secrets.Redactor
 }
 
 // favourites are the defaults of providers where the user names none.
@@ -65,12 +67,12 @@ func New(c *config.Config, lookup func(string) (string, bool), redact *secrets.R
 	}
 	b.set.AddModel(builtin.Models...)
 	b.set.AddModel(file.Models...)
-	m := &Models{Set: b.set}
+	m := &Models{Set: b.set, redact: redact}
 	if c.Test.Faux {
 		if m.Faux, err = newFaux(c.Test.FauxScript); err != nil {
 			return nil, err
 		}
-		b.set.AddProvider(faux.ProviderID, m.Faux)
+		b.offer(faux.ProviderID, m.Faux)
 		b.set.AddModel(faux.Model())
 	}
 	return m, m.choose(c, file.Models)
@@ -118,6 +120,9 @@ type builder struct {
 	idle   time.Duration
 }
 
+// offer adds a provider, whose answers are masked.
+func (b *builder) offer(id string, p model.Provider) { b.set.AddProvider(id, &masked{p, b.redact}) }
+
 // key returns the value of a variable and makes it known as a secret.
 func (b *builder) key(name, configured string) (string, error) {
 	key := configured
@@ -155,11 +160,11 @@ func (b *builder) add(id string, p catalog.Provider) error {
 			o.AuthToken, o.OAuthToken = own.AnthropicAuthToken, own.AnthropicOAuthToken
 			err = errors.Join(b.redact.Add("ANTHROPIC_AUTH_TOKEN", o.AuthToken), b.redact.Add("ANTHROPIC_OAUTH_TOKEN", o.OAuthToken))
 		}
-		b.set.AddProvider(id, anthropic.New(o))
+		b.offer(id, anthropic.New(o))
 	case catalog.OpenAIResponses:
-		b.set.AddProvider(id, openai.NewResponses(b.openai(key, keyless, base, headers)))
+		b.offer(id, openai.NewResponses(b.openai(key, keyless, base, headers)))
 	case catalog.OpenAIChat:
-		b.set.AddProvider(id, openai.NewChat(b.openai(key, keyless, base, headers)))
+		b.offer(id, openai.NewChat(b.openai(key, keyless, base, headers)))
 	default:
 		return fmt.Errorf("api %q is unknown", p.API)
 	}
@@ -237,7 +242,7 @@ func (m *Models) choose(c *config.Config, own []model.Info) error {
 }
 
 func (m *Models) addDemo() {
-	m.Set.AddProvider(demo.ProviderID, demo.New(nil))
+	m.Set.AddProvider(demo.ProviderID, &masked{demo.New(nil), m.redact})
 	m.Set.AddModel(demo.Model())
 	m.Default, m.Demo = model.Ref{Provider: demo.ProviderID, ModelID: demo.ModelID}, true
 }
