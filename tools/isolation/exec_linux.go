@@ -56,7 +56,11 @@ func (e *environment) Exec(ctx context.Context, req env.ExecRequest) (env.ExecRe
 	if req.Command != "" {
 		argv = []string{e.host.shell, "-c", req.Command}
 	}
-	return e.run(ctx, req, e.plan(argv, dir))
+	plan, err := e.plan(argv, dir)
+	if err != nil {
+		return res, unusable(err)
+	}
+	return e.run(ctx, req, plan)
 }
 
 // startDir checks the folder to start in and returns its path. The command

@@ -119,7 +119,7 @@ func (h *host) prepare(ctx context.Context) (problems []string, err error) {
 			return nil, err
 		}
 		h.pool.spare = h.weak("sweep")
-		h.pool.exists = func(id int64) bool { return folderExists(h.treePath(id)) }
+		h.pool.abandoned = h.abandoned
 		if err := h.pool.sweep(ids); err != nil {
 			return nil, err
 		}

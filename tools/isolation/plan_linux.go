@@ -70,7 +70,7 @@ func (e *environment) variables() []string {
 }
 
 // plan says how the level runs argv in dir.
-func (e *environment) plan(argv []string, dir string) *helper.Plan {
+func (e *environment) plan(argv []string, dir string) (*helper.Plan, error) {
 	h := e.host
 	p := &helper.Plan{
 		Argv: argv, Env: e.variables(), WorkDir: e.tree.path, Dir: dir,
@@ -80,7 +80,10 @@ func (e *environment) plan(argv []string, dir string) *helper.Plan {
 	scope := 0
 	switch h.level {
 	case Root:
-		a, _ := h.agentOf(e.tree.id) // known since the folder was opened
+		a, err := h.agentOf(e.tree.id)
+		if err != nil {
+			return nil, err
+		}
 		p.Switch, p.UID, p.GID = true, a.uid, a.gid
 		p.Landlock = &helper.Landlock{
 			FS:        true,
@@ -118,7 +121,7 @@ func (e *environment) plan(argv []string, dir string) *helper.Plan {
 			MinABI:    helper.ScopeABI,
 		}
 	}
-	return p
+	return p, nil
 }
 
 func join(lists ...[]string) []string {

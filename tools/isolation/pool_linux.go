@@ -25,9 +25,11 @@ type pool struct {
 	log    *slog.Logger
 	helper string // program
 	lock   *os.File
-	aside  bool                  // the lock is where other servers may not look
-	exists func(tree int64) bool // whether the tree has a work folder
-	spare  bool                  // a test wants to see what a helper leaves
+	aside  bool // the lock is where other servers may not look
+	spare  bool // a test wants to see what a helper leaves
+	// abandoned tells whether a tree has no work folder and no call uses or
+	// makes it.
+	abandoned func(tree int64) bool
 
 	mu    sync.Mutex
 	trees map[int64]int // guarded by mu
@@ -118,26 +120,13 @@ func (p *pool) uid(tree int64) (int, error) {
 			}
 		}
 		// Folders may have been deleted by others than us.
-		for t, uid := range p.trees {
-			if !p.exists(t) && p.idle(uid) {
+		for t := range p.trees {
+			if p.abandoned(t) {
 				delete(p.trees, t)
 			}
 		}
 	}
 	return 0, fmt.Errorf("%w: all of %s belong to trees; delete a work folder or widen WP_DURABLE_AGENT_UIDS", ErrLimit, p.ids)
-}
-
-// idle reports whether no command of the user runs. The caller holds mu.
-func (p *pool) idle(uid int) bool {
-	u := p.users[uid]
-	if u == nil {
-		return true
-	}
-	if !u.mu.TryLock() {
-		return false
-	}
-	defer u.mu.Unlock()
-	return u.running == 0
 }
 
 // free takes the tree's user id back.

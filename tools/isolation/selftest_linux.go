@@ -319,7 +319,11 @@ func (t *selfTest) probe(ctx context.Context) {
 		t.fail("probe", err.Error())
 		return
 	}
-	plan := t.env.plan([]string{selfExe, helper.RoleProbe, string(arg)}, t.env.tree.path)
+	plan, err := t.env.plan([]string{selfExe, helper.RoleProbe, string(arg)}, t.env.tree.path)
+	if err != nil {
+		t.fail("probe", err.Error())
+		return
+	}
 	if plan.Landlock != nil {
 		plan.Landlock.ReadOnly = append(plan.Landlock.ReadOnly, selfExe)
 	}

@@ -31,6 +31,9 @@ type tree struct {
 	path string
 	// use is held for reading by calls, for writing while the folder is
 	// deleted.
+	//
+	// Whoever opens the folder holds it too, so that the tree's user id goes
+	// to no other tree meanwhile.
 	use sync.RWMutex
 
 	mu    sync.Mutex
@@ -52,6 +55,18 @@ func (h *host) tree(id int64) *tree {
 		h.trees[id] = t
 	}
 	return t
+}
+
+// abandoned tells whether a tree has no work folder, and nobody uses or makes
+// it: whoever gets a user id for a tree holds the tree until the folder is
+// there, and while a command runs.
+func (h *host) abandoned(id int64) bool {
+	t := h.tree(id)
+	if folderExists(t.path) || !t.use.TryLock() {
+		return false
+	}
+	defer t.use.Unlock()
+	return !folderExists(t.path)
 }
 
 // open returns the tree's files and agent, making the folder when it is not
