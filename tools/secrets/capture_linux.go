@@ -21,7 +21,7 @@ func (e *Environment) leave() error {
 	if err != nil {
 		return fmt.Errorf("capture secrets: %w", err)
 	}
-	fd, err := memoryFile(data)
+	fd, err := memoryFile(data, unix.MemfdCreate)
 	if err != nil {
 		return fmt.Errorf("capture secrets: %w", err)
 	}
@@ -53,9 +53,13 @@ func program() string {
 }
 
 // memoryFile returns an open file in memory that holds data, can no longer be
-// changed, and stays open over an exec.
-func memoryFile(data []byte) (int, error) {
-	fd, err := unix.MemfdCreate("secrets", unix.MFD_ALLOW_SEALING)
+// changed, and stays open over an exec. It cannot be executed, where the kernel
+// knows such files; some are set to refuse others.
+func memoryFile(data []byte, create func(name string, flags int) (int, error)) (int, error) {
+	fd, err := create("secrets", unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // a kernel before 6.3
+		fd, err = create("secrets", unix.MFD_ALLOW_SEALING)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("make a file in memory: %w", err)
 	}
@@ -77,8 +81,8 @@ func receive(handover string) (*sealed, error) {
 		return nil, fmt.Errorf("%s=%q is no file descriptor", marker, handover)
 	}
 	// Only a sealed memory file is ours: anything else was put there by
-	// whoever set the variable.
-	if got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || got != seals {
+	// whoever set the variable. The kernel may have added seals.
+	if got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || got&seals != seals {
 		return nil, fmt.Errorf("%s=%d: not a file of this program", marker, fd)
 	}
 	f := os.NewFile(uintptr(fd), "secrets")

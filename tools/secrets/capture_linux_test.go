@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 const childVariable = "SECRETS_TEST_CHILD"
@@ -145,4 +146,48 @@ func TestCapture_ForeignMarker(t *testing.T) {
 		require.Error(t, err)
 		require.Contains(t, string(out), marker)
 	}
+}
+
+// The file with the secrets is one that cannot be executed, which systems may
+// demand; an older kernel that does not know such files gets another.
+func TestMemoryFile(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(sealed{Env: map[string]string{"TOKEN": "value"}})
+	require.NoError(t, err)
+	for _, known := range []bool{true, false} {
+		var asked []int
+		fd, err := memoryFile(data, func(name string, flags int) (int, error) {
+			asked = append(asked, flags)
+			if flags&unix.MFD_NOEXEC_SEAL != 0 {
+				if !known {
+					return -1, unix.EINVAL
+				}
+				flags &^= unix.MFD_NOEXEC_SEAL
+			}
+			return unix.MemfdCreate(name, flags)
+		})
+		require.NoError(t, err)
+		require.NotZero(t, asked[0]&unix.MFD_NOEXEC_SEAL)
+		if known {
+			require.Len(t, asked, 1)
+		} else {
+			require.Equal(t, []int{asked[0], unix.MFD_ALLOW_SEALING}, asked)
+		}
+		s, err := receive(fmt.Sprint(fd))
+		require.NoError(t, err)
+		require.Equal(t, "value", s.Env["TOKEN"])
+	}
+	fd, err := memoryFile(data, unix.MemfdCreate)
+	require.NoError(t, err)
+	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	require.NoError(t, err)
+	require.Equal(t, seals, got&seals)
+	_, err = receive(fmt.Sprint(fd))
+	require.NoError(t, err, "seals %#x", got)
+	t.Logf("cannot be executed: %v", got&unix.F_SEAL_EXEC != 0)
+	fd, err = unix.MemfdCreate("secrets", unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	_, err = receive(fmt.Sprint(fd))
+	require.ErrorContains(t, err, "not a file of this program", "it is not sealed")
+	require.NoError(t, unix.Close(fd))
 }
