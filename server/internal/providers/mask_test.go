@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -199,7 +200,7 @@ func TestNew_Masked(t *testing.T) {
 	p, info, err := m.Set.Resolve(model.Ref{Provider: faux.ProviderID, ModelID: faux.ModelID})
 	require.NoError(t, err)
 	var shown string
-	resp, err := p.Stream(t.Context(), &model.Request{Model: info, MaxOutputTokens: 100}, func(d model.Delta) { shown += d.Text })
+	resp, err := p.Stream(t.Context(), &model.Request{Model: info, MaxOutputTokens: 100, Messages: []model.Message{model.UserMessage("hi", time.Time{})}}, func(d model.Delta) { shown += d.Text })
 	require.NoError(t, err)
 	require.Equal(t, "it is [redacted].", shown)
 	require.Equal(t, shown, resp.Message.Text())
