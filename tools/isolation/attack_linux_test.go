@@ -168,6 +168,14 @@ func (a *attackTest) files(t *testing.T) {
 			a.refused(t, name, path)
 		}
 	}
+	// By links and dots, from inside the folder.
+	shell(t, a.e, "ln -s "+own+" to-own; ln -s "+home+" to-home; mkdir sub")
+	up := strings.Repeat("../", 12)
+	for _, path := range []string{"to-own", "to-home/own", a.e.WorkDir() + "/to-own", a.e.WorkDir() + "/sub/../../../server.db", up + own[1:], "sub/" + up + own[1:]} {
+		for _, name := range []string{"read", "mode", "mode at", "times"} {
+			a.refused(t, name, path)
+		}
+	}
 	b, err := os.ReadFile(own)
 	require.NoError(t, err)
 	require.Equal(t, "a person's", string(b))

@@ -193,6 +193,13 @@ func TestHandOver(t *testing.T) {
 		}
 		require.Zero(t, ownerOf(t, secret), "a hard link gives nothing away")
 		require.Zero(t, ownerOf(t, "/etc/passwd"))
+		// An id of the range that is not the tree's.
+		e := environmentOf(t, m, 1)
+		own := ownerOf(t, e.WorkDir())
+		require.NoError(t, exec.CommandContext(t.Context(), "chown", "-Rh", strconv.Itoa(first+4), e.WorkDir()).Run())
+		require.Equal(t, "y\n", shell(t, e, "cat a/b/f"))
+		require.Equal(t, own, ownerOf(t, e.WorkDir()))
+		require.Equal(t, own, ownerOf(t, filepath.Join(e.WorkDir(), "a/b/f")))
 		require.NoError(t, m.Close())
 
 		// A tree's id stays its own over restarts.
@@ -277,8 +284,10 @@ func TestOpen_DataInUse(t *testing.T) {
 		if l == Root {
 			again.AgentUIDs = isolationtest.UIDs(t, 1)
 		}
+		began := time.Now()
 		_, err := Open(t.Context(), &again)
 		require.ErrorIs(t, err, ErrDataInUse)
+		require.Less(t, time.Since(began), 8*time.Second, "only what a dead server left is waited for")
 		require.NoError(t, m.Close())
 		manager(t, o)
 	})

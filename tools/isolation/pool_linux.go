@@ -73,19 +73,16 @@ func newPool(ids uidRange, o *Options, dirs ...string) (*pool, error) {
 
 func (p *pool) close() error { return p.lock.Close() }
 
-// take notes that a tree has a user id already, and reports whether that is
-// possible: the id is of the range and no other tree's.
-func (p *pool) take(tree int64, uid int) bool {
+// take notes the owner of a work folder as the tree's user id, if the tree has
+// none yet and may have this one: it is of the range and no other tree's.
+func (p *pool) take(tree int64, uid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if tree == probeTree {
-		return uid == p.ids.first
-	}
-	if !p.ids.contains(uid) || !p.ids.single() && p.taken(uid, tree) {
-		return false
+	_, has := p.trees[tree]
+	if has || tree == probeTree || !p.ids.contains(uid) || !p.ids.single() && p.taken(uid, tree) {
+		return
 	}
 	p.trees[tree] = uid
-	return true
 }
 
 func (p *pool) taken(uid int, except int64) bool {

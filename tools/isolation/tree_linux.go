@@ -75,7 +75,7 @@ func (h *host) open(t *tree) (*local.Env, agent, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	info, err := os.Lstat(t.path)
-	if err == nil && t.files != nil && os.SameFile(info, t.info) {
+	if err == nil && t.files != nil && os.SameFile(info, t.info) && ownerIs(info, t.info) {
 		return t.files, t.agent, unlock(t.path, t.agent, info)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,6 +88,9 @@ func (h *host) open(t *tree) (*local.Env, agent, error) {
 		return nil, agent{}, fmt.Errorf("work folder of tree %d is no folder", t.id)
 	}
 	a, err := h.own(t, info)
+	if err == nil {
+		info, err = os.Lstat(t.path) // it may have a new owner
+	}
 	if err != nil {
 		return nil, agent{}, fmt.Errorf("work folder of tree %d: %w", t.id, err)
 	}
@@ -114,6 +117,11 @@ func (h *host) open(t *tree) (*local.Env, agent, error) {
 	}
 	t.files, t.agent, t.info = files, a, info
 	return files, a, nil
+}
+
+// ownerIs reports whether two looks at a folder show the same owner.
+func ownerIs(a, b fs.FileInfo) bool {
+	return a.Sys().(*syscall.Stat_t).Uid == b.Sys().(*syscall.Stat_t).Uid
 }
 
 // unlock sets the mode of a work folder that a command has changed: an agent
@@ -169,10 +177,7 @@ func (h *host) own(t *tree, info fs.FileInfo) (agent, error) {
 	if owner == 0 {
 		return agent{}, errors.New("belongs to root")
 	}
-	if !h.pool.take(t.id, owner) {
-		// A former range, or an id that another tree has.
-		h.pool.free(t.id)
-	}
+	h.pool.take(t.id, owner)
 	a, err := h.agentOf(t.id)
 	if err != nil || a.uid == owner {
 		return a, err
