@@ -150,12 +150,20 @@ func (h *host) notes() []string {
 		if !h.filters {
 			notes = append(notes, "the kernel takes no system call filters")
 		}
+		if h.abi > 0 {
+			notes = append(notes, "/tmp and /dev/shm cannot be written, so there are no named semaphores and no shared memory; TMPDIR is in the work folder")
+		} else {
+			notes = append(notes, "without Landlock /tmp and /dev/shm are shared by all trees")
+		}
+		if h.shared() && h.abi > 0 {
+			notes = append(notes, "programs cannot make terminals; they can with a range in WP_DURABLE_AGENT_UIDS")
+		}
 	case Landlock:
 		notes = append(notes,
 			fmt.Sprintf("the process limit is what you run when a command starts, plus %d", h.opts.NPROC),
 			"commands have no network",
 			"names, sizes and times of files outside the work folder can be looked up by those who guess their paths",
-			"there is no /tmp; TMPDIR is in the work folder",
+			"there is no /tmp, /dev/shm or shared memory; TMPDIR is in the work folder",
 		)
 	}
 	return notes

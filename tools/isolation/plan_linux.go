@@ -29,11 +29,15 @@ var (
 	// At the level root everything that a system's users may read is there to
 	// read but other users' data; modes and owners bound the rest.
 	rootDirs = []string{
-		"/etc", "/opt", "/proc", "/sys", "/dev", "/nix", "/snap", "/run/systemd/resolve", "/run/resolvconf",
+		"/etc", "/opt", "/proc", "/sys", "/nix", "/snap", "/run/systemd/resolve", "/run/resolvconf",
 	}
-	rootWritable = []string{"/dev/shm", "/dev/pts"}
-	rootDevices  = []string{"/dev/tty", "/dev/ptmx"}
-	devices      = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+	rootDevices = []string{"/dev/tty"}
+	// Terminals that programs make belong to their user, and end with them. Of
+	// shared memory in files a user's would outlive the call and reach other
+	// trees, so there is none.
+	terminals       = []string{"/dev/pts"}
+	terminalDevices = []string{"/dev/ptmx"}
+	devices         = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 	// Of /proc a person's commands see the machine and no process.
 	machineFiles = []string{
 		"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version",
@@ -88,8 +92,13 @@ func (e *environment) plan(argv []string, dir string) (*helper.Plan, error) {
 		p.Landlock = &helper.Landlock{
 			FS:        true,
 			ReadOnly:  join(systemDirs, rootDirs, h.opts.ReadOnly),
-			ReadWrite: append([]string{e.tree.path}, rootWritable...),
+			ReadWrite: []string{e.tree.path},
 			Devices:   join(devices, rootDevices),
+		}
+		p.Seccomp.NoIPC = true
+		if !h.shared() {
+			p.Landlock.ReadWrite = append(p.Landlock.ReadWrite, present(terminals)...)
+			p.Landlock.Devices = append(p.Landlock.Devices, terminalDevices...)
 		}
 		// Where trees share a user, its rights over files are not enough.
 		p.Seccomp.SameUser, p.Seccomp.Broker = h.shared() && h.brokers, h.shared() && h.brokers
@@ -112,6 +121,7 @@ func (e *environment) plan(argv []string, dir string) (*helper.Plan, error) {
 		p.Landlock = &helper.Landlock{MinABI: scope}
 	case Landlock:
 		p.NPROCAbove = true
+		p.Seccomp.NoIPC = true
 		p.Seccomp.NoSockets, p.Seccomp.SameUser, p.Seccomp.Broker, p.Seccomp.OpenFiles = true, true, true, true
 		p.Landlock = &helper.Landlock{
 			FS:        true,

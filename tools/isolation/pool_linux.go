@@ -166,14 +166,35 @@ func (p *pool) end(uid int) error {
 	return p.sweep(uidRange{uid, uid})
 }
 
-// sweep ends every process that runs as a user of ids.
+// fresh clears a user before it works for another tree.
+func (p *pool) fresh(uid int) error {
+	u := p.user(uid)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running > 0 || p.spare {
+		return nil
+	}
+	return p.sweep(uidRange{uid, uid})
+}
+
+// sweep ends every process that runs as a user of ids, and removes what those
+// users left in memory.
 func (p *pool) sweep(ids uidRange) error {
 	users, err := helper.Users(ids.first, ids.last)
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
 	}
+	objects, err := helper.Objects(ids.first, ids.last)
+	if err != nil {
+		return fmt.Errorf("list shared memory: %w", err)
+	}
+	for uid := range objects {
+		if _, listed := users[uid]; !listed {
+			users[uid] = nil
+		}
+	}
 	for uid, pids := range users {
-		p.log.Warn("killing left-over processes", "uid", uid, "count", len(pids))
+		p.log.Warn("ending left-overs", "uid", uid, "processes", len(pids), "shared objects", objects[uid])
 		cmd := exec.CommandContext(context.Background(), p.helper, helper.RoleKill, strconv.Itoa(uid))
 		cmd.Env = []string{}
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -26,6 +26,9 @@ const probeTree = 0
 // createName is the file that the probe tries to make in other places.
 const createName = ".wp-durable-isolation-probe"
 
+// sharedMemory is where files are memory for all programs.
+const sharedMemory = "/dev/shm"
+
 // lowPID is above what processes of a fresh namespace have.
 const lowPID = 100
 
@@ -370,6 +373,9 @@ func (t *selfTest) probeRequest() helper.ProbeRequest {
 		Calls:   true,
 		Limits:  &helper.ProbeLimits{FSize: h.opts.FSize, NPROC: h.opts.NPROC},
 		Daemon:  t.daemon,
+	}
+	if folderExists(sharedMemory) && (h.abi > 0 || h.level == Bwrap) {
+		r.Create = append(r.Create, filepath.Join(sharedMemory, createName))
 	}
 	if entries, err := os.ReadDir(h.data); err == nil {
 		for _, e := range entries {

@@ -149,6 +149,11 @@ func (h *host) make(t *tree) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	if h.pool != nil && !h.shared() {
+		if err := h.pool.fresh(a.uid); err != nil {
+			return nil, err
+		}
+	}
 	temp := filepath.Join(h.work, makingPrefix+strconv.FormatInt(t.id, 10))
 	if err := os.RemoveAll(temp); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func TestGroups_Names(t *testing.T) {
 	}
 	// Newer than the table; until it has them they do not exist for a command.
 	newer := []string{"setxattrat", "removexattrat"}
-	for _, g := range groups(&Seccomp{NoSockets: true, SameUser: true, Broker: true, OpenFiles: true}) {
+	for _, g := range groups(&Seccomp{NoSockets: true, NoIPC: true, SameUser: true, Broker: true, OpenFiles: true}) {
 		for _, n := range g.NamesWithCondtions {
 			require.True(t, known[n.Name], n.Name)
 		}
@@ -84,7 +84,7 @@ func TestProgram(t *testing.T) {
 	t.Parallel()
 	info, err := arch.GetInfo("")
 	require.NoError(t, err)
-	strict := &Seccomp{NoSockets: true, SameUser: true, Broker: true}
+	strict := &Seccomp{NoSockets: true, NoIPC: true, SameUser: true, Broker: true}
 	open := &Seccomp{Broker: true, OpenFiles: true}
 	deny := uint32(actErrno | uint32(unix.EPERM))
 	nr := func(name string) uint32 {
@@ -119,6 +119,8 @@ func TestProgram(t *testing.T) {
 		"packet pair":                 {strict, uint32(info.ID), nr("socketpair"), []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK}, actAllow},
 		"datagram pair":               {strict, uint32(info.ID), nr("socketpair"), []uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}, deny},
 		"raw pair":                    {strict, uint32(info.ID), nr("socketpair"), []uint64{unix.AF_UNIX, unix.SOCK_RAW}, deny},
+		"shared memory":               {&Seccomp{NoIPC: true}, uint32(info.ID), nr("shmget"), nil, deny},
+		"queue":                       {&Seccomp{NoIPC: true}, uint32(info.ID), nr("mq_open"), nil, deny},
 		"own priority":                {strict, uint32(info.ID), nr("setpriority"), []uint64{unix.PRIO_PROCESS, 0}, actAllow},
 		"another's priority":          {strict, uint32(info.ID), nr("setpriority"), []uint64{unix.PRIO_PROCESS, 17}, deny},
 		"the user's priority":         {strict, uint32(info.ID), nr("setpriority"), []uint64{unix.PRIO_USER, 0}, deny},

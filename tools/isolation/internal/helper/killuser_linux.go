@@ -14,9 +14,9 @@ import (
 // stuck disk operation cannot die, and the caller must hear of it.
 const killPatience = 20 * time.Second
 
-// killUser is the role that ends every process of one user. It becomes that
-// user and signals all it may, which the kernel does in one step that no fork
-// can outrun.
+// killUser is the role that ends every process of one user and removes what
+// they left in memory. It becomes that user and signals all it may, which the
+// kernel does in one step that no fork can outrun.
 func killUser() error {
 	if len(os.Args) < 3 {
 		return errors.New("no user given")
@@ -54,7 +54,7 @@ func killUser() error {
 			}
 		}
 		if others == 0 {
-			return nil
+			return removeObjects(uid)
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d processes of user %d do not die", others, uid)

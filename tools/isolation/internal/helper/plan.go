@@ -75,6 +75,9 @@ type Landlock struct {
 type Seccomp struct {
 	// NoSockets shuts every socket but a pair of connected streams.
 	NoSockets bool
+	// NoIPC shuts shared memory, semaphores and queues that have keys instead of
+	// files: they outlive the call and reach every process of the user.
+	NoIPC bool
 	// SameUser shuts what reaches other processes and files of one's own user
 	// and has no Landlock hook, where that user is a person or shared by trees.
 	SameUser bool

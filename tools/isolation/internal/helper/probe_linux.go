@@ -261,6 +261,11 @@ func (p *prober) calls() {
 	var params [120]byte
 	raw("io_uring_setup", unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)))
 	raw("keyctl", unix.SYS_KEYCTL, 0, ^uintptr(3), 1) // get this user's keyring
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, 0o600|unix.IPC_CREAT)
+	if err == nil {
+		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
+	p.note("call", "shmget", err)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		_ = unix.Close(fds[0])

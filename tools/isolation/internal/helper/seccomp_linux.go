@@ -47,11 +47,13 @@ var (
 	// Programs have another way when these do not exist. The arguments of
 	// clone3 are in memory, where a filter cannot see a new user namespace.
 	absent = []string{"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3"}
+	ipc    = []string{
+		"shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl",
+		"semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink",
+	}
 	// With a person's user these reach that person's other programs: nothing
 	// of Landlock stands before them.
 	sameUser = []string{
-		"shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl",
-		"semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink",
 		"migrate_pages", "move_pages",
 		"chown", "lchown", "fchownat", "setxattr", "lsetxattr", "setxattrat",
 		"removexattr", "lremovexattr", "removexattrat",
@@ -108,6 +110,9 @@ func groups(s *Seccomp) []seccomp.SyscallGroup {
 	// Programs that copy attributes go on when there are none.
 	unsupported := seccomp.SyscallGroup{Action: errno(unix.ENOTSUP)}
 	notify := seccomp.SyscallGroup{Action: seccomp.Action(actNotify)}
+	if s.NoIPC {
+		denied.Names = append(denied.Names, ipc...)
+	}
 	if s.SameUser {
 		denied.Names = append(denied.Names, sameUser...)
 		add(conditional("sched_setaffinity", not(0, 0)))
