@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -40,6 +41,17 @@ type commandLine struct {
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
+// keysHelp says which variables hold the keys of providers that have no flag.
+func (p *program) keysHelp() string {
+	var names []string
+	for _, name := range providers.KeyVariables("") {
+		if !p.table.Has(name) {
+			names = append(names, name)
+		}
+	}
+	return "Keys of further model providers are taken from the environment: " + strings.Join(names, ", ") + "."
+}
+
 const description = `Durable agents: every input, model turn and tool call is stored before it is shown, and a server that was killed goes on where it stopped.
 
 Every option of serve and chat is an environment variable too, the one in brackets.`
@@ -55,9 +67,10 @@ func run(stdin io.Reader, stdout, stderr io.Writer) int {
 	if err := p.capture(); err != nil {
 		return fail(1, err)
 	}
-	cli := &commandLine{Serve: serveCmd{flags: p.table.Flags()}, Chat: chatCmd{flags: p.table.Flags()}}
+	cli := &commandLine{Serve: serveCmd{flags: p.table.Flags()}, Chat: chatCmd{flags: p.table.ChatFlags()}}
 	cli.Serve.Plugins = kong.Plugins{cli.Serve.flags.Struct()}
 	cli.Chat.Plugins = kong.Plugins{cli.Chat.flags.Struct()}
+	cli.Serve.help, cli.Chat.help = p.keysHelp(), p.keysHelp()
 	exit := -1
 	parser, err := kong.New(cli, kong.Name("wp-durable"), kong.Description(description), kong.Writers(stdout, stderr),
 		kong.Exit(func(status int) { exit = status }), kong.Bind(p), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))

@@ -61,6 +61,11 @@ func TestTable_Load(t *testing.T) {
 	require.EqualValues(t, 100, c.Limits.HeartbeatMS, "kept at most WAIT_MS (S7)")
 	require.EqualValues(t, 1000, c.Limits.BodyBytes)
 
+	c, err = load(t, map[string]string{"WP_DURABLE_LOG": "json"}, map[string]string{"WP_DURABLE_DATA_DIR": "", "WP_DURABLE_LOG": "", "WP_DURABLE_TOKEN": ""})
+	require.NoError(t, err, "an empty flag is none")
+	require.Equal(t, "wp-durable-data", c.DataDir)
+	require.Equal(t, "json", c.LogFormat)
+
 	c, err = load(t, map[string]string{"PORT": "9000", "WP_DURABLE_ADDR": "[::1]:1"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "[::1]:1", c.Addr)
@@ -74,6 +79,9 @@ func TestTable_LoadRefuses(t *testing.T) {
 	}{
 		{"WP_DURABLE_TOEKN", "secret-value", "WP_DURABLE_TOEKN: there is no such variable; did you mean WP_DURABLE_TOKEN?"},
 		{"WP_DURABLE_LIMIT_WAITMS", "1", "did you mean WP_DURABLE_LIMIT_WAIT_MS?"},
+		{"WP_DURABLE_PORT", "1", "did you mean PORT?"},
+		{"WP_DURABLE_ANTHROPIC_API_KY", "1", "did you mean ANTHROPIC_API_KEY?"},
+		{"WP_DURABLE_WAIT_MS", "1", "did you mean WP_DURABLE_LIMIT_WAIT_MS?"},
 		{"WP_DURABLE_ADDR", "localhost", "WP_DURABLE_ADDR: \"localhost\" is not host:port"},
 		{"WP_DURABLE_ADDR", "localhost:x", "is no port"},
 		{"PORT", "x", "PORT: \"x\" is no port"},
@@ -82,6 +90,7 @@ func TestTable_LoadRefuses(t *testing.T) {
 		{"WP_DURABLE_DATABASE_URL", "postgres://u:secret-value@h/d", "WP_DURABLE_DATABASE_URL: PostgreSQL is not supported yet"},
 		{"WP_DURABLE_DATABASE_URL", "mysql://u:secret-value@h/d", "\"mysql\" are not known"},
 		{"WP_DURABLE_DATABASE_URL", "a.db?mode=ro", "not the path"},
+		{"WP_DURABLE_DATABASE_URL", "file:a.db", "a file: URL is not understood"},
 		{"WP_DURABLE_LOG", "xml", "WP_DURABLE_LOG: \"xml\" is not one of text, json"},
 		{"WP_DURABLE_HOSTS", "http://a", "not a host name"},
 		{"WP_DURABLE_ORIGINS", "https://a/b", "not an origin"},
@@ -116,7 +125,10 @@ func TestTable_LoadRefuses(t *testing.T) {
 			require.NotContains(t, err.Error(), "secret-value")
 		})
 	}
-	_, err := load(t, map[string]string{"WP_DURABLE_LOG": "xml", "PORT": "x"}, nil)
+	_, err := load(t, map[string]string{"PORT": "x"}, map[string]string{"WP_DURABLE_LOG": "xml", "WP_DURABLE_TOKEN": "short-1"})
+	require.ErrorContains(t, err, "--log: ", "as it was given")
+	require.ErrorContains(t, err, "--token: ")
+	_, err = load(t, map[string]string{"WP_DURABLE_LOG": "xml", "PORT": "x"}, nil)
 	require.ErrorContains(t, err, "WP_DURABLE_LOG")
 	require.ErrorContains(t, err, "PORT", "all mistakes at once")
 }
@@ -171,7 +183,30 @@ func TestTable_Flags(t *testing.T) {
 	for _, v := range table.Vars() {
 		require.Contains(t, text, "--"+v.Flag(), v.Name)
 		require.Contains(t, text, "[$"+v.Name+"]")
+		require.Equal(t, v.Unused, strings.Contains(text, v.Help+" (not used yet)"), v.Name)
 	}
+}
+
+// The help of a chat lists what a chat uses; the other flags are taken all the
+// same.
+func TestTable_ChatFlags(t *testing.T) {
+	t.Parallel()
+	flags := NewTable().ChatFlags()
+	var help bytes.Buffer
+	parser, err := kong.New(&cli{kong.Plugins{flags.Struct()}}, kong.Writers(&help, &help), kong.Exit(func(int) {}))
+	require.NoError(t, err)
+	_, err = parser.Parse([]string{"--hosts=a"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"WP_DURABLE_HOSTS": "a"}, flags.Values())
+	_, _ = parser.Parse([]string{"--help"})
+	text := help.String()
+	for flag, shown := range map[string]bool{
+		"--addr": true, "--token": true, "--data-dir": true, "--model=": true, "--limit-output-tokens": true,
+		"--port": false, "--hosts": false, "--public-url": false, "--callback-secret": false, "--limit-body-bytes": false, "--limit-fetch-bytes": false,
+	} {
+		require.Equal(t, shown, strings.Contains(text, flag), flag)
+	}
+	require.Contains(t, text, "address of the server to talk to")
 }
 
 func TestTable_SplitSecrets(t *testing.T) {

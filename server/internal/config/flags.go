@@ -13,15 +13,39 @@ type FlagSet struct {
 	value reflect.Value // pointer to the struct
 }
 
-// Flags returns a new set of flags, all unset.
+// Flags returns a new set of flags, all unset, with the help of a server.
 func (t *Table) Flags() *FlagSet {
+	return t.flags(func(v *Var) (help string, hidden bool) { return v.help(), false })
+}
+
+// ChatFlags returns the same set with the help of a chat: it lists only what a
+// chat uses.
+func (t *Table) ChatFlags() *FlagSet {
+	return t.flags(func(v *Var) (help string, hidden bool) {
+		if v.Chat != "" {
+			return v.Chat, false
+		}
+		return v.help(), v.ServerOnly || v.Unused
+	})
+}
+
+// help returns the row's sentence with its default.
+func (v *Var) help() string {
+	help := v.Help
+	if v.Unused {
+		help += " (not used yet)"
+	}
+	if v.Default != "" {
+		help += fmt.Sprintf(" (default: %s)", v.Default)
+	}
+	return help
+}
+
+func (t *Table) flags(describe func(*Var) (help string, hidden bool)) *FlagSet {
 	fields := make([]reflect.StructField, len(t.vars))
 	for i := range t.vars {
 		v := &t.vars[i]
-		help := v.Help
-		if v.Default != "" {
-			help += fmt.Sprintf(" (default: %s)", v.Default)
-		}
+		help, hidden := describe(v)
 		help += fmt.Sprintf(" [$%s]", v.Name)
 		typ, placeholder := reflect.TypeFor[*string](), "VALUE"
 		if v.Switch {
@@ -30,6 +54,9 @@ func (t *Table) Flags() *FlagSet {
 		tag := fmt.Sprintf(`name:%q help:%q group:%q`, v.Flag(), help, v.Group)
 		if !v.Switch {
 			tag += fmt.Sprintf(` placeholder:%q`, placeholder)
+		}
+		if hidden {
+			tag += ` hidden:""`
 		}
 		fields[i] = reflect.StructField{Name: fieldName(v.Name), Type: typ, Tag: reflect.StructTag(tag)}
 	}

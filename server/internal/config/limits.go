@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -75,6 +76,12 @@ var limits = []limit{
 	{"CONCURRENT_RUNS", func(l *Limits) *int64 { return &l.ConcurrentRuns }, 0, 0, mB, "model requests at a time, over all conversations; 0 is no bound"},
 }
 
+// unusedLimits are those of what is not built yet.
+var unusedLimits = []string{
+	"FETCH_BYTES", "FETCH_TIMEOUT_MS", "WORKDIR_BYTES", "SUBAGENT_PARALLEL", "SUBAGENT_DEPTH", "JEV_TIMEOUT_MS",
+	"APIFY_CLIENT_SLACK_MS", "APIFY_INLINE_BYTES", "RECONNECT_WAIT_MS", "CALLBACK_TIMEOUT_MS",
+}
+
 const limitPrefix = "WP_DURABLE_LIMIT_"
 
 // limitVars returns the limits as rows of the table of variables.
@@ -83,11 +90,12 @@ func limitVars() []Var {
 	for _, l := range limits {
 		vars = append(vars, Var{
 			Name: limitPrefix + l.name, Group: GroupLimits, Help: l.help, Default: strconv.FormatInt(l.def, 10),
+			Unused: slices.Contains(unusedLimits, l.name), ServerOnly: l.name == "WAIT_MS" || l.name == "HEARTBEAT_MS" || l.name == "BODY_BYTES",
 			set: func(c *Config, value string) error { return l.set(&c.Limits, value) },
 		})
 	}
 	return append(vars, Var{
-		Name: limitPrefix + "APIFY_DAILY_USD", Group: GroupLimits, Default: "2",
+		Name: limitPrefix + "APIFY_DAILY_USD", Group: GroupLimits, Default: "2", Unused: true,
 		Help: "what the apify extension may spend a day, in US dollars",
 		set: func(c *Config, value string) error {
 			usd, err := strconv.ParseFloat(value, 64)

@@ -32,6 +32,9 @@ func NewTable(more ...Var) *Table {
 // Vars returns the rows, in order.
 func (t *Table) Vars() []Var { return t.vars }
 
+// Has reports whether there is a variable of that name.
+func (t *Table) Has(name string) bool { return t.byName[name] != nil }
+
 // Secret reports whether the variable of that name holds a secret.
 func (t *Table) Secret(name string) bool {
 	v := t.byName[name]
@@ -44,12 +47,14 @@ type Source struct {
 	Lookup func(name string) (string, bool)
 	// Names are the names of all environment variables.
 	Names []string
-	// Flags are the values given as flags, by variable. They win.
+	// Flags are the values given as flags, by variable. They win. An empty
+	// value is like none, as it is in the environment.
 	Flags map[string]string
 }
 
 // Load makes the configuration. Its error holds every mistake, each with the
-// name of its variable and, for secrets, not the value.
+// name of its variable, or of the flag that was given, and, for secrets, not
+// the value.
 func (t *Table) Load(src Source) (*Config, error) {
 	c := Default()
 	var errs []error
@@ -58,11 +63,12 @@ func (t *Table) Load(src Source) (*Config, error) {
 			errs = append(errs, fmt.Errorf("%s: there is no such variable; did you mean %s?", name, t.closest(name)))
 		}
 	}
-	values := map[string]string{}
+	values, given := map[string]string{}, map[string]string{} // by variable; given: what the user called it
 	for i := range t.vars {
 		v := &t.vars[i]
-		if value, ok := src.Flags[v.Name]; ok {
-			values[v.Name] = value
+		given[v.Name] = v.Name
+		if value := src.Flags[v.Name]; value != "" {
+			values[v.Name], given[v.Name] = value, "--"+v.Flag()
 		} else if value, ok := src.Lookup(v.Name); ok && value != "" {
 			values[v.Name] = value
 		}
@@ -77,11 +83,11 @@ func (t *Table) Load(src Source) (*Config, error) {
 			continue
 		}
 		if v.Secret && len(value) < minSecret && v.Name != "WP_DURABLE_DATABASE_URL" {
-			errs = append(errs, fmt.Errorf("%s: a secret has at least %d bytes", v.Name, minSecret))
+			errs = append(errs, fmt.Errorf("%s: a secret has at least %d bytes", given[v.Name], minSecret))
 			continue
 		}
 		if err := v.set(c, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", v.Name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", given[v.Name], err))
 		}
 	}
 	return c, errors.Join(append(errs, c.check())...)
@@ -111,13 +117,17 @@ func (c *Config) PublicHost() string {
 	return strings.ToLower(u.Host)
 }
 
-// closest returns the known name that differs least from name.
+// closest returns the known name that differs least from name, be it with or
+// without what names begin with.
 func (t *Table) closest(name string) string {
+	bare := strings.TrimPrefix(name, "WP_DURABLE_")
 	best, least := "", -1
 	for i := range t.vars {
 		known := t.vars[i].Name
-		if d := distance(name, known); least < 0 || d < least {
-			best, least = known, d
+		for _, prefix := range []string{"WP_DURABLE_", limitPrefix, "WP_"} {
+			if d := distance(bare, strings.TrimPrefix(known, prefix)); least < 0 || d < least {
+				best, least = known, d
+			}
 		}
 	}
 	return best

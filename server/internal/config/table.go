@@ -21,6 +21,13 @@ type Var struct {
 	Secret bool
 	// Switch: the flag takes no value.
 	Switch bool
+	// Unused: it is of something that is not built yet. The value is checked.
+	Unused bool
+	// ServerOnly: a chat does not use it.
+	ServerOnly bool
+	// Chat is the sentence in the help of a chat, where it means something
+	// else there. Default: Help.
+	Chat string
 
 	set func(c *Config, value string) error
 }
@@ -110,28 +117,30 @@ func Default() *Config {
 func Vars() []Var {
 	return append([]Var{
 		{Name: "WP_DURABLE_ADDR", Group: GroupServer, Default: DefaultAddr,
-			Help: "address to listen on", set: setAddr},
-		{Name: "PORT", Group: GroupServer,
+			Help: "address to listen on", set: setAddr,
+			Chat: "address of the server to talk to (default: that of the server in the data folder, if one runs)"},
+		{Name: "PORT", Group: GroupServer, ServerOnly: true,
 			Help: "port to listen on, at all addresses; WP_DURABLE_ADDR wins", set: setPort},
 		{Name: "WP_DURABLE_TOKEN", Group: GroupServer, Secret: true, Default: "generated once, in the data folder",
-			Help: "bearer token of the HTTP API", set: str(func(c *Config) *string { return &c.Token })},
+			Help: "bearer token of the HTTP API", set: str(func(c *Config) *string { return &c.Token }),
+			Chat: "bearer token of the server to talk to (default: the one in the data folder)"},
 		{Name: "WP_DURABLE_DATA_DIR", Group: GroupServer, Default: "./wp-durable-data",
 			Help: "folder of the database, the token and the work folders", set: str(func(c *Config) *string { return &c.DataDir })},
 		{Name: "WP_DURABLE_DATABASE_URL", Group: GroupServer, Secret: true, Default: "wp-durable.db in the data folder",
 			Help: "path of the SQLite database", set: setDatabase},
-		{Name: "WP_DURABLE_HOSTS", Group: GroupServer,
+		{Name: "WP_DURABLE_HOSTS", Group: GroupServer, ServerOnly: true,
 			Help: "further host names of the server, separated by commas", set: setHosts},
-		{Name: "WP_DURABLE_ORIGINS", Group: GroupServer,
+		{Name: "WP_DURABLE_ORIGINS", Group: GroupServer, ServerOnly: true,
 			Help: "origins of web pages that may call the server, separated by commas", set: setOrigins},
-		{Name: "WP_DURABLE_PUBLIC_URL", Group: GroupServer,
+		{Name: "WP_DURABLE_PUBLIC_URL", Group: GroupServer, ServerOnly: true,
 			Help: "URL at which clients reach the server", set: setPublicURL},
 		{Name: "WP_DURABLE_LOG", Group: GroupServer, Default: "text",
 			Help: "log format, text or json", set: oneOf(func(c *Config) *string { return &c.LogFormat }, "text", "json")},
 		{Name: "WP_DURABLE_SHUTDOWN_MS", Group: GroupServer, Default: "10000",
 			Help: "time a shutdown has", set: millis(func(c *Config) *time.Duration { return &c.Shutdown }, 1)},
-		{Name: "WP_DURABLE_CALLBACK_SECRET", Group: GroupServer, Secret: true,
+		{Name: "WP_DURABLE_CALLBACK_SECRET", Group: GroupServer, Secret: true, Unused: true,
 			Help: "secret that signs callbacks, whsec_ and base64", set: setCallbackSecret},
-		{Name: "WP_BRIDGE_TOKEN", Group: GroupServer, Secret: true,
+		{Name: "WP_BRIDGE_TOKEN", Group: GroupServer, Secret: true, Unused: true,
 			Help: "token by which bridges connect", set: str(func(c *Config) *string { return &c.BridgeToken })},
 
 		{Name: "WP_DURABLE_MODEL", Group: GroupModels, Default: "the first that is available",
@@ -160,9 +169,9 @@ func Vars() []Var {
 			Help: "file with what the scripted provider answers", set: str(func(c *Config) *string { return &c.Test.FauxScript })},
 		{Name: "WP_DURABLE_TEST_UNISOLATED", Group: GroupTest, Switch: true,
 			Help: "run commands without isolation; needs WP_DURABLE_FAUX", set: flag(func(c *Config) *bool { return &c.Test.Unisolated })},
-		{Name: "WP_DURABLE_TEST_CALLBACK_DELAYS_MS", Group: GroupTest,
+		{Name: "WP_DURABLE_TEST_CALLBACK_DELAYS_MS", Group: GroupTest, Unused: true,
 			Help: "delays between the attempts of a callback, separated by commas", set: setCallbackDelays},
-		{Name: "WP_DURABLE_TEST_ALLOW_ADDRS", Group: GroupTest,
+		{Name: "WP_DURABLE_TEST_ALLOW_ADDRS", Group: GroupTest, Unused: true,
 			Help: "local addresses that callbacks and downloads may reach, separated by commas", set: setAllowAddrs},
 		{Name: "WP_DURABLE_TEST_RETRY_BASE_MS", Group: GroupTest,
 			Help: "first delay before a model request is repeated", set: millis(func(c *Config) *time.Duration { return &c.Test.RetryBase }, 1)},
@@ -250,6 +259,8 @@ func setDatabase(c *Config, value string) error {
 		return errors.New("PostgreSQL is not supported yet; give the path of an SQLite file")
 	case found && scheme == "sqlite":
 		value = strings.TrimPrefix(rest, "//")
+	case found && scheme == "file":
+		return errors.New("a file: URL is not understood; give the path of an SQLite file")
 	case found && strings.HasPrefix(rest, "//"):
 		return fmt.Errorf("databases of the kind %q are not known; give the path of an SQLite file", scheme)
 	}
