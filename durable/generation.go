@@ -292,7 +292,7 @@ func (g *generation) recover(ctx context.Context) error {
 	err := g.commit(ctx, func(_ context.Context, tx *Tx) (generationStep, error) {
 		partial := g.partial(tx)
 		if partial != nil {
-			if _, err := tx.appendEntry(g.conv.rec.ID, EntrySpec{Kind: KindAssistant, Model: []model.Message{*partial}}); err != nil {
+			if _, err := tx.appendEntry(g.conv.rec.ID, EntrySpec{Kind: KindAssistant, Model: []model.Message{*partial}, Data: voidData}); err != nil {
 				return generationStep{}, err
 			}
 		}
@@ -301,6 +301,18 @@ func (g *generation) recover(ctx context.Context) error {
 		return g.run.Next(phasePrepare, g.state), nil
 	})
 	return err
+}
+
+// voidData, as the data of a pi.assistant entry, says that the message was cut
+// off and does not stand: its run went on with another one.
+var voidData = json.RawMessage(`{"void":true}`)
+
+// void reports whether a message of a run does not stand.
+func (e *Entry) void() bool {
+	var d struct {
+		Void bool `json:"void"`
+	}
+	return e.Kind == KindAssistant && len(e.Data) > 0 && json.Unmarshal(e.Data, &d) == nil && d.Void
 }
 
 // partial is what was shown of a running answer, as an aborted message; nil

@@ -199,11 +199,10 @@ func (r *streamReader) showStatus(rec *SubmissionRecord) error {
 }
 
 // entries shows the stored messages of the run, up to an entry, that were not
-// shown. In a settled run the last one stands, however it ended.
+// shown.
 func (r *streamReader) entries(ctx context.Context, upTo EntryID, settled bool, answer EntryID) error {
 	const page = 200
 	from := max(r.from, r.seen) + 1
-	var last *Entry // an aborted message that stands when no other follows
 	for {
 		entries, err := r.s.e.store.Entries(ctx, EntryQuery{ConversationID: r.s.conversation, From: from, To: upTo, Limit: page})
 		if err != nil {
@@ -212,18 +211,14 @@ func (r *streamReader) entries(ctx context.Context, upTo EntryID, settled bool, 
 		for i := range entries {
 			e := &entries[i]
 			if e.Kind == KindAssistant && e.ByTaskID != r.run {
-				return r.standing(last, settled)
-			}
-			if last != nil && e.Kind == KindAssistant {
-				if err := r.standing(last, false); err != nil {
-					return err
-				}
-				last = nil
+				return nil
 			}
 			r.seen = e.ID
 			switch {
-			case e.Kind == KindAssistant && len(e.Model) > 0 && e.Model[0].StopReason == model.StopAborted:
-				last = e
+			case e.void():
+				if err := r.voided(e); err != nil {
+					return err
+				}
 			case e.Kind == KindAssistant:
 				if err := r.message(e); err != nil {
 					return err
@@ -241,19 +236,16 @@ func (r *streamReader) entries(ctx context.Context, upTo EntryID, settled bool, 
 			}
 		}
 		if len(entries) < page {
-			return r.standing(last, settled)
+			return nil
 		}
 		from = entries[len(entries)-1].ID + 1
 	}
 }
 
-// standing shows an aborted message: void, unless the run ended with it.
-func (r *streamReader) standing(e *Entry, stands bool) error {
-	if e == nil {
+// voided shows a message that was cut off and does not stand.
+func (r *streamReader) voided(e *Entry) error {
+	if len(e.Model) == 0 {
 		return nil
-	}
-	if stands {
-		return r.message(e)
 	}
 	if err := r.start(); err != nil {
 		return err
