@@ -24,7 +24,11 @@ type chatCmd struct {
 	Message      []string `arg:"" optional:"" help:"The only message; without one, lines of standard input are."`
 	kong.Plugins
 	flags *config.FlagSet
+	help  string
 }
+
+// Help is shown by --help below what the command does.
+func (c *chatCmd) Help() string { return c.help }
 
 // interrupted is the exit status of a program that Ctrl-C ended.
 const interrupted exitStatus = 130

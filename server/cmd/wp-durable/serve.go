@@ -21,7 +21,11 @@ import (
 type serveCmd struct {
 	kong.Plugins
 	flags *config.FlagSet
+	help  string
 }
+
+// Help is shown by --help below what the command does.
+func (s *serveCmd) Help() string { return s.help }
 
 // logger writes to w, without secrets.
 func logger(c *config.Config, level slog.Level, w io.Writer, redact *secrets.Redactor) *slog.Logger {
@@ -42,7 +46,7 @@ func (p *program) host(ctx context.Context, c *config.Config, level slog.Level, 
 		log.Warn("variable held a copy of a secret and was removed from the environment", "name", name)
 	}
 	o := &host.Options{
-		Config: c, Version: version(), Lookup: p.env.Lookup, SecretNames: p.secretNames, Redactor: redact, Logger: log,
+		Config: c, Version: version(), Program: os.Args[0], Lookup: p.env.Lookup, SecretNames: p.secretNames, Redactor: redact, Logger: log,
 	}
 	if change != nil {
 		change(o)

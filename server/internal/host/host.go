@@ -27,6 +27,8 @@ import (
 type Options struct {
 	Config  *config.Config
 	Version string
+	// Program is how the program was called. Default: "wp-durable".
+	Program string
 	// Lookup finds the keys of model providers. Default: none are found.
 	Lookup func(name string) (string, bool)
 	// SecretNames are the variables that hold secrets.
@@ -217,6 +219,13 @@ func (h *Host) Addr() string {
 	return addr
 }
 
+// everywhere reports whether the server listens on all addresses, and its port.
+func (h *Host) everywhere() (port string, all bool) {
+	host, port, err := net.SplitHostPort(h.listener.Addr().String())
+	ip := net.ParseIP(host)
+	return port, err == nil && ip != nil && ip.IsUnspecified()
+}
+
 // Failed returns a channel that is closed when the store has failed: the
 // process must end, so that the next one reads from disk (E4.3).
 func (h *Host) Failed() <-chan struct{} { return h.store.failed }
@@ -235,11 +244,19 @@ func (h *Host) Welcome() string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s"+format+"\n", append([]any{name}, args...)...)
 	}
-	line("listening", " http://%s", h.Addr())
-	line("data", " %s", h.dataDir)
-	if h.models.Demo {
-		line("model", " %s, a scripted demo that works offline; set ANTHROPIC_API_KEY or OPENAI_API_KEY for a real one", h.models.Default)
+	if port, all := h.everywhere(); all {
+		line("listening", " on all addresses, port %s (plain HTTP)", port)
 	} else {
+		line("listening", " http://%s", h.Addr())
+	}
+	line("data", " %s", h.dataDir)
+	missing := h.models.Missing()
+	switch {
+	case h.models.Demo:
+		line("model", " %s, a scripted demo that works offline; set ANTHROPIC_API_KEY or OPENAI_API_KEY for a real one", h.models.Default)
+	case missing != nil:
+		line("model", " %s: no credential for %s: set %s", h.models.Default, missing.Provider, missing.Variable)
+	default:
 		line("model", " %s", h.models.Default)
 	}
 	line("tools", " %s", h.toolsReason())
@@ -254,8 +271,19 @@ func (h *Host) Welcome() string {
 	default:
 		line("token", " in %s", filepath.Join(h.dataDir, tokenName))
 	}
-	fmt.Fprintf(&b, "\nTry it:\n\n  curl http://%s/v1/submit -H \"authorization: Bearer %s\" -H 'content-type: application/json' -d '{\"requestId\":\"hello-1\",\"content\":\"Hello\"}'\n\nor talk to it in another terminal:\n\n  wp-durable chat\n", h.Addr(), show)
+	fmt.Fprintf(&b, "\nTry it:\n\n  curl http://%s/v1/submit -H \"authorization: Bearer %s\" -H 'content-type: application/json' -d '{\"requestId\":\"hello-1\",\"content\":\"Hello\"}'\n\nor talk to it in another terminal:\n\n  %s\n", h.Addr(), show, h.chatCommand())
 	return b.String()
+}
+
+// chatCommand returns the command line that talks to this server from the same
+// folder: the program as it was called, and the data folder when it is another
+// one.
+func (h *Host) chatCommand() string {
+	command := quote(cmp.Or(h.opts.Program, "wp-durable")) + " chat"
+	if h.config.DataDir != config.Default().DataDir {
+		command += " --data-dir " + quote(h.dataDir)
+	}
+	return command
 }
 
 // quote makes a path one word of a shell command inside double quotes.
@@ -285,7 +313,6 @@ func (h *Host) Close(ctx context.Context) error {
 			h.log.Warn("requests were cut off", "error", err)
 			errs = append(errs, h.http.Close())
 		}
-		cancel()
 		<-h.stopped
 		errs = append(errs, h.serveErr)
 	} else if h.listener != nil {
