@@ -131,12 +131,30 @@ func TestStart_Fails(t *testing.T) {
 	}
 }
 
+// What the start prints can be used as it stands.
+func TestHost_Welcome(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t)
+	c.Test, c.Model = config.Test{}, "deepseek/x"
+	h, err := Start(t.Context(), &Options{Config: c, Program: "/opt/the program", Logger: quiet()})
+	require.NoError(t, err)
+	require.Contains(t, h.Welcome(), "listening http://"+h.Addr()+"\n")
+	require.Contains(t, h.Welcome(), "model     deepseek/x: no credential for deepseek: set DEEPSEEK_API_KEY\n")
+	require.Contains(t, h.Welcome(), "\n  '/opt/the program' chat --data-dir "+c.DataDir+"\n")
+	h.config.DataDir, h.opts.Program = config.Default().DataDir, ""
+	require.Contains(t, h.Welcome(), "\n  wp-durable chat\n")
+	require.NoError(t, h.Close(t.Context()))
+}
+
 func TestHost_Addr(t *testing.T) {
 	t.Parallel()
 	c := testConfig(t)
 	c.Addr = "0.0.0.0:0"
 	h := start(t, c)
 	require.True(t, strings.HasPrefix(h.Addr(), "127.0.0.1:"), h.Addr())
+	_, port, err := net.SplitHostPort(h.Addr())
+	require.NoError(t, err)
+	require.Contains(t, h.Welcome(), "listening on all addresses, port "+port+" (plain HTTP)\n")
 	require.NoError(t, h.Close(t.Context()))
 	select {
 	case <-h.Stopped():

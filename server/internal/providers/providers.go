@@ -72,7 +72,7 @@ func New(c *config.Config, lookup func(string) (string, bool), redact *secrets.R
 		if m.Faux, err = newFaux(c.Test.FauxScript); err != nil {
 			return nil, err
 		}
-		b.offer(faux.ProviderID, m.Faux)
+		b.offer(faux.ProviderID, "", m.Faux)
 		b.set.AddModel(faux.Model())
 	}
 	return m, m.choose(c, file.Models)
@@ -120,8 +120,14 @@ type builder struct {
 	idle   time.Duration
 }
 
-// offer adds a provider, whose answers are masked.
-func (b *builder) offer(id string, p model.Provider) { b.set.AddProvider(id, &masked{p, b.redact}) }
+// offer adds a provider, whose answers are masked; variable is where its key
+// comes from, empty when it needs none.
+func (b *builder) offer(id, variable string, p model.Provider) {
+	if variable != "" {
+		p = &keyed{p, id, variable}
+	}
+	b.set.AddProvider(id, &masked{p, b.redact})
+}
 
 // key returns the value of a variable and makes it known as a secret.
 func (b *builder) key(name, configured string) (string, error) {
@@ -160,11 +166,11 @@ func (b *builder) add(id string, p catalog.Provider) error {
 			o.AuthToken, o.OAuthToken = own.AnthropicAuthToken, own.AnthropicOAuthToken
 			err = errors.Join(b.redact.Add("ANTHROPIC_AUTH_TOKEN", o.AuthToken), b.redact.Add("ANTHROPIC_OAUTH_TOKEN", o.OAuthToken))
 		}
-		b.offer(id, anthropic.New(o))
+		b.offer(id, p.KeyEnv, anthropic.New(o))
 	case catalog.OpenAIResponses:
-		b.offer(id, openai.NewResponses(b.openai(key, keyless, base, headers)))
+		b.offer(id, p.KeyEnv, openai.NewResponses(b.openai(key, keyless, base, headers)))
 	case catalog.OpenAIChat:
-		b.offer(id, openai.NewChat(b.openai(key, keyless, base, headers)))
+		b.offer(id, p.KeyEnv, openai.NewChat(b.openai(key, keyless, base, headers)))
 	default:
 		return fmt.Errorf("api %q is unknown", p.API)
 	}

@@ -75,8 +75,17 @@ func TestNew_Default(t *testing.T) {
 	require.ErrorContains(t, err, "WP_DURABLE_MODEL")
 	_, _, err = newModels(t, map[string]string{"DEEPSEEK_API_KEY": "short"}, nil)
 	require.ErrorContains(t, err, "DEEPSEEK_API_KEY")
-	_, _, err = newModels(t, nil, nil)
+	m, _, err := newModels(t, nil, nil)
 	require.NoError(t, err)
+	require.Nil(t, m.Missing())
+
+	// What is missing is named.
+	m, _, err = newModels(t, nil, func(c *config.Config) { c.Model = "anthropic/x" })
+	require.NoError(t, err)
+	require.Equal(t, &MissingKeyError{"anthropic", "ANTHROPIC_API_KEY"}, m.Missing())
+	_, _, err = m.Set.Resolve(model.Ref{Provider: "deepseek", ModelID: "x"})
+	require.ErrorIs(t, err, model.ErrMissingCredential)
+	require.EqualError(t, err, "model deepseek/x: deepseek: set DEEPSEEK_API_KEY")
 }
 
 // (S1.2) Providers without a key are shown with the reason.
