@@ -173,7 +173,7 @@ func (s *faultScript) answer(req *model.Request) (faux.Step, bool) {
 	if last.Role == model.RoleToolResult {
 		said = "results"
 	}
-	slow := func(text string) faux.Step { return faux.Step{Text: text, ChunkSize: 4, ChunkMS: 120} }
+	slow := func(text string) faux.Step { return faux.Step{Text: text, ChunkSize: 9, ChunkMS: 120} }
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
