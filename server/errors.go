@@ -36,7 +36,7 @@ var statuses = []struct {
 }
 
 // errClosing is the cause of contexts that end because the server stops.
-var errClosing = errors.New("server is stopping")
+var errClosing = web.ErrClosing
 
 // problem turns an error into the answer to a request. What is not among the
 // errors that a client can do something about is logged and not shown.

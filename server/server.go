@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -148,8 +149,9 @@ func (s *Server) chain(mux *http.ServeMux) http.Handler {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Shutdown makes streams end with bye and long polls answer at once; requests
-// that come later are told to come back (S1.4, S1.5). It does not wait for
-// requests under way. The engine must stay open until they have ended.
+// that come later, and those whose body is still being sent, are told to come
+// back (S1.4, S1.5). It does not wait for requests under way. The engine may be
+// closed at the same time, the store must stay open until they have ended.
 func (s *Server) Shutdown() { s.close(errClosing) }
 
 func (s *Server) refuseWhenClosing(next http.Handler) http.Handler {
@@ -159,8 +161,37 @@ func (s *Server) refuseWhenClosing(next http.Handler) http.Handler {
 			web.NewProblem(http.StatusServiceUnavailable, "", errClosing.Error()).Write(w, s.opts.Redactor)
 			return
 		}
+		if r.Body != nil && r.Body != http.NoBody {
+			r.Body = &closingBody{ReadCloser: r.Body, w: w, closing: s.closing}
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// closingBody is a request's body that ends with [web.ErrClosing] when the
+// server stops.
+type closingBody struct {
+	io.ReadCloser
+	w       http.ResponseWriter
+	closing context.Context
+}
+
+// Read reads. Only while it does may the connection's deadline expire: later
+// that would look as if the client had gone.
+func (b *closingBody) Read(p []byte) (n int, err error) {
+	stop := context.AfterFunc(b.closing, func() {
+		// A writer without deadlines, as tests have, waits for the client.
+		_ = http.NewResponseController(b.w).SetReadDeadline(time.Unix(1, 0))
+	})
+	if b.closing.Err() == nil {
+		n, err = b.ReadCloser.Read(p)
+	}
+	if !stop() {
+		b.w.Header().Set("Connection", "close")
+		b.w.Header().Set("Retry-After", web.RetryAfter)
+		return 0, errClosing
+	}
+	return n, err
 }
 
 // untilClosing returns a context that also ends when the server stops.

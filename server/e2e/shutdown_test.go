@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,23 +73,37 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// big is a script with an answer that no connection buffers.
+func big(t *testing.T, command string) string {
+	t.Helper()
+	return script(t, fmt.Sprintf(`{"rules":[
+		{"when":"big","text":%q},
+		{"when":"go","toolCalls":[{"name":"bash","arguments":{"command":%q}}]}]}`, strings.Repeat("big", 6<<20), command))
+}
+
+// stall opens the stream of an answer that is big and stops to read in the
+// middle of it: this holds a shutdown until the connection is closed.
+func stall(t *testing.T, p *process) {
+	t.Helper()
+	sub := p.submit("big", "big")
+	p.settled(sub.ID)
+	res, err := p.send("GET", fmt.Sprintf("/v1/submissions/%d/stream", sub.ID), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	r := bufio.NewReaderSize(res.Body, 32<<10)
+	for text := ""; !strings.Contains(text, "bigbig"); {
+		piece := make([]byte, 32<<10)
+		n, err := r.Read(piece)
+		require.NoError(t, err)
+		text += string(piece[:n])
+	}
+}
+
 // (S1.4) A second signal ends the process at once.
 func TestShutdown_Twice(t *testing.T) {
 	t.Parallel()
-	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "600000"))
-	// A request whose body does not come holds the shutdown.
-	var d net.Dialer
-	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(p.base, "http://"))
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = io.WriteString(c, "POST /v1/conversations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+
-		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
-	require.NoError(t, err)
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(deadline)))
-	answer := make([]byte, 12)
-	_, err = io.ReadFull(c, answer) // the server reads the body now
-	require.NoError(t, err)
-	require.Equal(t, "HTTP/1.1 100", string(answer))
+	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "600000", "WP_DURABLE_FAUX_SCRIPT", big(t, "true")))
+	stall(t, p)
 	p.signal(syscall.SIGTERM)
 	require.True(t, p.stderr.wait(t, "stopping", p.exited))
 	p.signal(syscall.SIGTERM)
@@ -95,7 +113,44 @@ func TestShutdown_Twice(t *testing.T) {
 // (S1.4) The time is limited, also for those who do not end.
 func TestShutdown_Limit(t *testing.T) {
 	t.Parallel()
-	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "200"))
+	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "200", "WP_DURABLE_FAUX_SCRIPT", big(t, "true")))
+	stall(t, p)
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, 0, p.wait())
+}
+
+// (S1.4) Tool calls are interrupted at once, not when the last client is gone.
+func TestShutdown_ToolsAtOnce(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "alive")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "600000", "WP_DURABLE_FAUX_SCRIPT", big(t, "exec 3>"+fifo+"; echo ready >&3; exec sleep 3600")))
+	stall(t, p)
+	p.submit("go", "go")
+	// The command opens it, and it ends with the command.
+	alive, err := os.OpenFile(fifo, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer alive.Close()
+	require.NoError(t, alive.SetReadDeadline(time.Now().Add(deadline)))
+	line, err := bufio.NewReader(alive).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	p.signal(syscall.SIGTERM)
+	const patience = 15 * time.Second // less than a stream's client may stall
+	require.NoError(t, alive.SetReadDeadline(time.Now().Add(patience)))
+	_, err = alive.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	select {
+	case <-p.exited:
+		t.Fatal("nothing held the shutdown")
+	default:
+	}
+}
+
+// (S1.5) A request whose body is still being sent is told to come back.
+func TestShutdown_Body(t *testing.T) {
+	t.Parallel()
+	p := serve(t, defaults(folder(t), "WP_DURABLE_SHUTDOWN_MS", "600000"))
 	var d net.Dialer
 	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(p.base, "http://"))
 	require.NoError(t, err)
@@ -103,11 +158,25 @@ func TestShutdown_Limit(t *testing.T) {
 	_, err = io.WriteString(c, "POST /v1/conversations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+
 		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
 	require.NoError(t, err)
-	answer := make([]byte, 12)
-	_, err = io.ReadFull(c, answer)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(deadline)))
+	r := bufio.NewReader(c)
+	res, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	require.Equal(t, 100, res.StatusCode, "the server reads the body now")
+	_, err = io.WriteString(c, `{"title":`)
 	require.NoError(t, err)
 	p.signal(syscall.SIGTERM)
+	res, err = http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	require.Equal(t, 503, res.StatusCode)
+	require.Equal(t, "1", res.Header.Get("Retry-After"))
+	require.True(t, res.Close)
+	var problem struct{ Code string }
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&problem))
+	require.Equal(t, "unavailable", problem.Code)
 	require.Equal(t, 0, p.wait())
+	require.NotContains(t, p.stderr.String(), "cut off")
 }
 
 // (S1.5) However many requests are under way, none gets an answer that is not

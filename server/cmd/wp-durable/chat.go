@@ -106,5 +106,5 @@ func (p *program) connect(c *config.Config) (client *chat.Client, stop func() er
 		Base: "http://localhost", Token: h.Token(),
 		HTTP: &http.Client{Transport: &http.Transport{DialContext: pipe.Dial, DisableCompression: true}},
 	}
-	return client, func() error { return shutdown(h, c.Shutdown) }, nil
+	return client, func() error { return shutdown(h.Close, c.Shutdown) }, nil
 }

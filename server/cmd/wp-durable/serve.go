@@ -94,21 +94,20 @@ func (s *serveCmd) Run(p *program) error {
 	case <-h.Stopped():
 		err = errors.New("the listener failed")
 	}
-	return errors.Join(err, shutdown(h, c.Shutdown))
+	return errors.Join(err, shutdown(h.Close, c.Shutdown))
 }
 
-// shutdown closes the host in the time it has. What does not end by then is
-// left behind: it goes on at the next start.
-func shutdown(h *host.Host, limit time.Duration) error {
+// shutdown closes the host in the time it has, and not a moment longer. What
+// does not end by then is left behind: it goes on at the next start.
+func shutdown(stop func(context.Context) error, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.Close(ctx) }()
-	const grace = time.Second // what Close needs beside the waits that end with ctx
+	go func() { done <- stop(ctx) }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(limit + grace):
+	case <-ctx.Done():
 		return nil
 	}
 }

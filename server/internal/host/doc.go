@@ -9,5 +9,6 @@
 //	engine                               work resumes
 //	HTTP                                 requests are answered, server.json is written
 //
-// Down it goes the other way round.
+// Down it goes the other way round, but that the engine stops while the last
+// requests are answered.
 package host

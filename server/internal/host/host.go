@@ -295,21 +295,29 @@ func quote(path string) string {
 }
 
 // Close brings the server down: streams say bye, long polls answer, requests
-// under way end, tool calls are interrupted with what they printed kept. It
-// takes as long as ctx allows; what is not done by then is cut off, and nothing
-// is lost either way (S1.4). It may be called on a host that is not wholly up.
+// under way end, and meanwhile tool calls are interrupted with what they printed
+// kept. It takes as long as ctx allows; what is not done by then is cut off, and
+// nothing is lost either way (S1.4). It may be called on a host that is not
+// wholly up.
 func (h *Host) Close(ctx context.Context) error {
 	var errs []error
 	if h.server != nil {
 		h.server.Shutdown()
 	}
+	// The rest of the time is for what comes behind.
+	waiting, cancel := withShare(ctx, 3, 4)
+	defer cancel()
+	engine := make(chan error, 1)
+	if h.engine != nil {
+		go func() { engine <- h.engine.Close(waiting) }()
+	} else {
+		engine <- nil
+	}
 	if h.http != nil {
 		if !h.opts.Private {
 			errs = append(errs, ignore(os.Remove(filepath.Join(h.dataDir, serverName)), os.ErrNotExist))
 		}
-		// Requests get half of the time: the engine needs some too.
-		requests, cancel := withShare(ctx, 2)
-		if err := h.http.Shutdown(requests); err != nil {
+		if err := h.http.Shutdown(waiting); err != nil {
 			h.log.Warn("requests were cut off", "error", err)
 			errs = append(errs, h.http.Close())
 		}
@@ -318,10 +326,8 @@ func (h *Host) Close(ctx context.Context) error {
 	} else if h.listener != nil {
 		errs = append(errs, h.listener.Close())
 	}
-	if h.engine != nil {
-		if err := h.engine.Close(ctx); err != nil {
-			h.log.Warn("work was cut off", "error", err)
-		}
+	if err := <-engine; err != nil {
+		h.log.Warn("work was cut off", "error", err)
 	}
 	errs = append(errs, h.work.close())
 	if h.store != nil {
@@ -330,13 +336,13 @@ func (h *Host) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// withShare returns a context that has one part in n of the time ctx has left.
-func withShare(ctx context.Context, n time.Duration) (context.Context, context.CancelFunc) {
+// withShare returns a context that has parts of the time that ctx has left.
+func withShare(ctx context.Context, parts, of time.Duration) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, time.Until(deadline)/n)
+	return context.WithTimeout(ctx, time.Until(deadline)*parts/of)
 }
 
 func ignore(err, expected error) error {

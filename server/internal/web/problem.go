@@ -130,11 +130,16 @@ func (p *Problem) Write(w http.ResponseWriter, r *secrets.Redactor) {
 	_, _ = w.Write(body) // nobody is left to be told
 }
 
+// ErrClosing is what reading a body fails with when the server stops.
+var ErrClosing = errors.New("server is stopping")
+
 // newHumaError makes Huma's errors problems. What Huma calls unprocessable is
 // a bad request, and a body that ends too early is the client's mistake.
 func newHumaError(ctx huma.Context, status int, message string, errs ...error) huma.StatusError {
 	var tooLarge *http.MaxBytesError
 	switch all := errors.Join(errs...); {
+	case errors.Is(all, ErrClosing):
+		return NewProblem(http.StatusServiceUnavailable, "", ErrClosing.Error())
 	case status == http.StatusUnprocessableEntity:
 		status = http.StatusBadRequest
 	case errors.As(all, &tooLarge) || status == http.StatusRequestEntityTooLarge:
