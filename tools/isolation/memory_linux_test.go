@@ -114,7 +114,7 @@ func TestPool_Objects(t *testing.T) {
 
 		require.Equal(t, 4, left(first+2), "that of others stays")
 		require.NoError(t, m.Close())
-		m = manager(t, &Options{AgentUIDs: strconv.Itoa(first + 2)})
+		manager(t, &Options{AgentUIDs: strconv.Itoa(first + 2)})
 		require.Zero(t, left(first+2))
 	})
 }
