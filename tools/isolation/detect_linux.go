@@ -77,6 +77,18 @@ func (h *host) rootWorks() error {
 	if h.opts.Network == NetworkOff && !h.filters {
 		return errNoFilters
 	}
+	return procShows()
+}
+
+// procShows looks whether what outlives its command can be found.
+func procShows() error {
+	hides, err := helper.ProcHides()
+	if err != nil {
+		return fmt.Errorf("processes cannot be listed: %w", err)
+	}
+	if hides {
+		return errors.New("/proc hides processes (option hidepid), so that what outlives a command could not be found; mount it without that option")
+	}
 	return nil
 }
 
@@ -99,10 +111,13 @@ func (h *host) bwrapWorks(ctx context.Context) (err error) {
 
 func (h *host) landlockWorks() error {
 	if h.abi < helper.ScopeABI {
-		return fmt.Errorf("ABI %d or newer of Landlock is needed, the kernel has %d", helper.ScopeABI, h.abi)
+		return fmt.Errorf("it takes ABI %d or newer of Landlock, the kernel has %d", helper.ScopeABI, h.abi)
 	}
 	if !h.filters {
 		return errNoFilters
+	}
+	if err := procShows(); err != nil {
+		return err
 	}
 	// Landlock only allows, so nothing inside an allowed folder can be hidden.
 	for _, dir := range join(systemDirs, h.opts.ReadOnly) {

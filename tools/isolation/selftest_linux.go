@@ -426,7 +426,7 @@ func ancestors() []int {
 
 // leftovers looks whether the process that the probe left behind is gone.
 func (t *selfTest) leftovers() {
-	const name, promise = "left-over processes", "a session of its own that ignores signals ended with its command"
+	const name, promise = "left-over processes", "a session of its own that ignores signals and shuts its /proc ended with its command"
 	if t.result == nil {
 		return
 	}

@@ -16,8 +16,8 @@ type ProbeRequest struct {
 	SetUID  string   // a set-user-id copy of id to run
 	Calls   bool     // the system calls that none may have
 	Limits  *ProbeLimits
-	// Daemon has a process left behind that ignores signals and holds a lock
-	// on this file.
+	// Daemon has a process left behind that ignores signals, cannot be looked
+	// into and holds a lock on this file.
 	Daemon string
 }
 

@@ -331,8 +331,12 @@ func (p *prober) limits(l *ProbeLimits) {
 const daemonArg = "daemon"
 
 // daemon is what a command leaves behind: a session of its own that ignores
-// signals. It goes on until it is killed, or for a minute.
+// signals and lets nobody look into it. It goes on until it is killed, or for a
+// minute.
 func daemon(path string) error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

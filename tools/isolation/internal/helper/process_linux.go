@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -150,4 +151,49 @@ func countTasks(uid int) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// ProcHides tells whether /proc may keep a process of another kind from this
+// one, such as one of its own user that does not let itself be looked into: what
+// cannot be seen cannot be ended.
+func ProcHides() (bool, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	s, err := readStatus("/proc/self/status")
+	if err != nil {
+		return false, err
+	}
+	return procHides(string(mounts), s), nil
+}
+
+func procHides(mounts string, s Status) bool {
+	mode, group := "", 0
+	for line := range strings.Lines(mounts) {
+		where, what, _ := strings.Cut(line, " - ")
+		fields, source := strings.Fields(where), strings.Fields(what)
+		if len(fields) < 5 || fields[4] != "/proc" || len(source) < 3 {
+			continue
+		}
+		mode, group = "", 0 // the last mount lies on top
+		for option := range strings.SplitSeq(source[2], ",") {
+			switch name, value, _ := strings.Cut(option, "="); name {
+			case "hidepid":
+				mode = value
+			case "gid":
+				group, _ = strconv.Atoi(value)
+			}
+		}
+	}
+	const effective = 2
+	switch mode {
+	case "", "0", "off":
+		return false
+	case "1", "noaccess", "2", "invisible":
+		if s.GIDs[3] == group || slices.Contains(s.Groups, group) {
+			return false
+		}
+	}
+	return s.Caps[effective]&(1<<unix.CAP_SYS_PTRACE) == 0
 }

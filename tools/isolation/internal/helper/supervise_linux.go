@@ -64,7 +64,7 @@ func supervise() error {
 	c := call{plan: plan}
 	report := c.run(planFile)
 	if !plan.Init && !plan.weak("kill") {
-		report.Killed = killDescendants()
+		report.Killed = killDescendants(descendants)
 	}
 	if err := WriteFrame(reportFile, report); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return err
@@ -76,9 +76,8 @@ func supervise() error {
 type call struct {
 	plan Plan
 
-	mu     sync.Mutex
-	pid    int  // guarded by mu; 0 once reaped
-	killed bool // guarded by mu: no new process is to live
+	mu  sync.Mutex
+	pid int // guarded by mu once the command is started; 0 once reaped
 }
 
 func (c *call) run(lifeline *os.File) Report {
@@ -169,11 +168,10 @@ func (c *call) hand(ctl *os.File) (*refusal, error) {
 	return &r, nil
 }
 
-// kill ends the command's first process, now or as soon as it is there.
+// kill ends the command's first process, unless it has ended.
 func (c *call) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.killed = true
 	if c.pid > 0 {
 		_ = unix.Kill(c.pid, unix.SIGKILL)
 	}
@@ -227,8 +225,9 @@ func ignoringEINTR(f func() error) error {
 // killDescendants ends every descendant and returns how many it found. It
 // reaps none until all are dead: a dead process that nobody has waited for
 // counts against the process limit, so whatever goes on forking runs into that
-// limit, however fast it is.
-func killDescendants() int {
+// limit, however fast it is. While there are children that list does not show
+// it goes on looking, at intervals.
+func killDescendants(list func(pid int) []process) int {
 	seen := make(map[int]bool)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		var info unix.Siginfo
@@ -239,22 +238,29 @@ func killDescendants() int {
 			return len(seen)
 		}
 		alive := false
-		for _, p := range descendants(os.Getpid()) {
+		for _, p := range list(os.Getpid()) {
 			seen[p.pid] = true
 			if !p.dead {
 				alive = true
 				_ = unix.Kill(p.pid, unix.SIGKILL)
 			}
 		}
-		if !alive {
-			for {
-				pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-				if pid <= 0 && !errors.Is(err, syscall.EINTR) {
-					break
-				}
-			}
+		if !alive && reap() > 0 {
 			continue
 		}
 		time.Sleep(pause)
+	}
+}
+
+// reap waits for the children that have ended and returns how many they were.
+func reap() int {
+	for n := 0; ; {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		switch {
+		case pid > 0:
+			n++
+		case !errors.Is(err, syscall.EINTR):
+			return n
+		}
 	}
 }
