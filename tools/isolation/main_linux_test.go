@@ -68,7 +68,7 @@ func programs() (dir string, err error) {
 	// A program with the detector takes many times as long to start, and each
 	// command starts two.
 	plain := filepath.Join(dir, "plain.test")
-	build := exec.Command("go", "test", "-c", "-o", plain, ".")
+	build := exec.Command("go", "test", "-c", "-vet=off", "-o", plain, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("build a program without the race detector: %w: %s", err, out)
