@@ -74,7 +74,7 @@ func (s *Server) streamRoutes() {
 	s.registerStream(huma.Operation{
 		OperationID: "streamSubmission", Method: http.MethodGet, Path: "/v1/submissions/{id}/stream", Tags: []string{tagSubmissions},
 		Summary:     "Follow the answer to a submission",
-		Description: "Server-sent events: who joins late gets the past as the same events. The text of the last message that is not void is the answer's. The stream ends with done.",
+		Description: "Server-sent events: who joins late gets the past as the same events. Each connection begins with the first one again: an id counts the events of its connection, and Last-Event-ID is not used. Text that came in many pieces may then come in few. The text of the last message that is not void is the answer's. The stream ends with done.",
 	}, "SubmissionStreamEvent", []streamEvent{
 		{"status", reflect.TypeFor[StreamStatus]()},
 		{"message_start", reflect.TypeFor[StreamMessageStart]()},
