@@ -53,7 +53,7 @@ func (o *Options) describe(workDir string, offers func(tool string) bool, forked
 		add("%s: files in the work folder only; a path outside it is refused.", strings.Join(files, ", "))
 	}
 	if offers("bash") {
-		add("bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it.")
+		add("bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it: put temporary files there, /tmp may not be writable.")
 		if len(o.Programs) > 0 {
 			add("Programs at hand: %s.", strings.Join(o.Programs, ", "))
 		} else {

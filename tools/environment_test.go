@@ -18,11 +18,11 @@ func TestEnvironment_Describe(t *testing.T) {
 	}{
 		"all": {Options{}, []string{"bash", "read", "write", "edit"}, false, `The work folder is /w. Relative paths start there.
 read, write, edit: files in the work folder only; a path outside it is refused.
-bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it.
+bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it: put temporary files there, /tmp may not be writable.
 To see whether a program is there, use command -v.
 Commands have no network access.`},
 		"bash": {Options{Network: true, Programs: []string{"git", "jq"}}, []string{"bash"}, true, `The work folder is /w. Relative paths start there.
-bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it.
+bash: every command starts in the work folder, which is HOME too. TMPDIR is .tmp in it: put temporary files there, /tmp may not be writable.
 Programs at hand: git, jq.
 Commands have network access.`},
 		"read, in a fork": {Options{EmptyForks: true}, []string{"read"}, true, `The work folder is /w. Relative paths start there.
