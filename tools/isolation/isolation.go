@@ -79,7 +79,8 @@ type Options struct {
 	// range separates trees in all of that (S6.2). It is needed for
 	// conversations that must know nothing of each other.
 	AgentUIDs string
-	// NPROC bounds the processes and threads of a user. At the level landlock
+	// NPROC bounds the processes and threads of a user, between MinNPROC and
+	// MaxNPROC. At the level landlock
 	// it is added to what the user runs. Default: DefaultNPROC.
 	NPROC int
 	// FSize bounds a file, in bytes. Default: DefaultFSize.
@@ -137,12 +138,12 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	c.helper = cmp.Or(c.helper, "/proc/self/exe") // also after its file was replaced
 	c.AgentUIDs = cmp.Or(c.AgentUIDs, DefaultAgentUIDs)
-	if _, err := parseRange(c.AgentUIDs); err != nil {
+	if err := CheckAgentUIDs(c.AgentUIDs); err != nil {
 		return c, fmt.Errorf("options: AgentUIDs: %w", err)
 	}
 	c.NPROC = cmp.Or(c.NPROC, DefaultNPROC)
-	if c.NPROC < minNPROC {
-		return c, fmt.Errorf("options: NPROC: %d is below %d", c.NPROC, minNPROC)
+	if err := CheckNPROC(c.NPROC); err != nil {
+		return c, fmt.Errorf("options: NPROC: %w", err)
 	}
 	c.FSize = cmp.Or(c.FSize, DefaultFSize)
 	if c.FSize < 0 {
@@ -168,8 +169,21 @@ func (o *Options) withDefaults() (Options, error) {
 	return c, nil
 }
 
-// minNPROC is the fewest processes with which a shell can do anything.
-const minNPROC = 16
+// MinNPROC is the least [Options.NPROC]: fewer processes let a shell do nothing.
+// MaxNPROC is the most, which is what a kernel can count.
+const (
+	MinNPROC = 16
+	MaxNPROC = 1 << 22
+)
+
+// CheckNPROC reports what is wrong with a value of [Options.NPROC], as [Open]
+// would.
+func CheckNPROC(n int) error {
+	if n < MinNPROC || n > MaxNPROC {
+		return fmt.Errorf("%d is not between %d and %d", n, MinNPROC, MaxNPROC)
+	}
+	return nil
+}
 
 // Status says what isolates commands here and how well.
 type Status struct {

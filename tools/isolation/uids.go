@@ -10,11 +10,19 @@ import (
 // share it.
 type uidRange struct{ first, last int }
 
-// The ids of a range are those of no person and no system service.
+// The bounds of [Options.AgentUIDs]: user ids of no system service that every
+// kernel and file system takes. 65534, nobody, cannot be among them.
 const (
-	minUID = 1000
-	maxUID = 1<<31 - 2
+	MinAgentUID = 1000
+	MaxAgentUID = 1<<31 - 2
 )
+
+// CheckAgentUIDs reports what is wrong with a value of [Options.AgentUIDs], as
+// [Open] would.
+func CheckAgentUIDs(s string) error {
+	_, err := parseRange(s)
+	return err
+}
 
 // parseRange reads "61337" or "61000-61999".
 func parseRange(s string) (uidRange, error) {
@@ -30,8 +38,8 @@ func parseRange(s string) (uidRange, error) {
 		}
 	}
 	switch {
-	case a < minUID || b > maxUID:
-		return uidRange{}, fmt.Errorf("%q is not between %d and %d", s, minUID, maxUID)
+	case a < MinAgentUID || b > MaxAgentUID:
+		return uidRange{}, fmt.Errorf("%q is not between %d and %d", s, MinAgentUID, MaxAgentUID)
 	case b < a:
 		return uidRange{}, fmt.Errorf("%q ends before it begins", s)
 	case a <= nobody && nobody <= b:
