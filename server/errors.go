@@ -53,12 +53,6 @@ func (s *Server) problem(err error) *web.Problem {
 		switch e.status {
 		case http.StatusServiceUnavailable:
 			message = e.err.Error()
-		case http.StatusNotFound:
-			// Engine and store both say of what.
-			message = strings.Join(slices.Compact(strings.Split(message, ": ")), ": ")
-		case http.StatusNotFound:
-			// Who looks something up says what, and so does the store.
-			message = strings.Join(slices.Compact(strings.Split(message, ": ")), ": ")
 		case http.StatusBadRequest:
 			message = strings.TrimSuffix(message, ": "+durable.ErrInvalid.Error())
 		}
