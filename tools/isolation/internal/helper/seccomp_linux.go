@@ -97,6 +97,8 @@ func groups(s *Seccomp) []seccomp.SyscallGroup {
 	add(conditional("unshare", bits(0, unix.CLONE_NEWUSER)))
 	// A limit of another process of the same user can end that process.
 	add(conditional("prlimit64", not(0, 0)))
+	// Other families' pairs would be a way around the families of sockets.
+	add(conditional("socketpair", not(0, unix.AF_UNIX)))
 	families := seccomp.SyscallGroup{Action: errno(unix.EAFNOSUPPORT)}
 	if s.NoSockets {
 		denied.Names = append(denied.Names, "socket")
