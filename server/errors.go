@@ -53,6 +53,9 @@ func (s *Server) problem(err error) *web.Problem {
 		switch e.status {
 		case http.StatusServiceUnavailable:
 			message = e.err.Error()
+		case http.StatusNotFound:
+			// Who looks something up says what, and so does the store.
+			message = strings.Join(slices.Compact(strings.Split(message, ": ")), ": ")
 		case http.StatusBadRequest:
 			message = strings.TrimSuffix(message, ": "+durable.ErrInvalid.Error())
 		}
