@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ type agent struct {
 
 // do calls f with the agent's rights over files. f must not start goroutines
 // that touch files, and must not call what it was not made for: it runs on a
-// thread whose rights are special.
+// thread whose rights are special. A panic of f there is an error.
 func (a agent) do(f func() error) error {
 	if !a.other {
 		return f()
@@ -38,7 +39,7 @@ func (a agent) do(f func() error) error {
 		runtime.LockOSThread()
 		t, err := enter(a)
 		if err == nil {
-			err = f()
+			err = guarded(f)
 		}
 		if back := t.leave(); back == nil {
 			runtime.UnlockOSThread()
@@ -49,6 +50,17 @@ func (a agent) do(f func() error) error {
 		result <- err
 	}()
 	return <-result
+}
+
+// guarded calls f and returns a panic as an error: the rights of its thread are
+// to be taken back whatever happens, and no other goroutine could recover it.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
 }
 
 // Capabilities that a thread keeps while it has an agent's rights: those it
