@@ -2,13 +2,17 @@ package chat
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,15 +30,20 @@ type Options struct {
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
+	// Command is the command line that chats, for the hint how to come back.
+	// Default: "wp-durable chat".
+	Command string
 	// Terminal: somebody sits in front of it. It gets a prompt and colours.
 	Terminal bool
 	// Interrupts receives what Ctrl-C sends: the first one while a run goes on
 	// aborts it, any other one leaves.
 	Interrupts <-chan os.Signal
+
+	pause time.Duration // between attempts to reach the server, default 1 s
 }
 
-// ErrUnanswered: the only message was not answered.
-var ErrUnanswered = errors.New("the message was not answered")
+// ErrUnanswered: a message was not answered, and nobody sat in front of it.
+var ErrUnanswered = errors.New("a message was not answered")
 
 // errLeave: the user wants to leave.
 var errLeave = errors.New("interrupted")
@@ -52,10 +61,15 @@ type session struct {
 func Run(ctx context.Context, o *Options) error {
 	conv, err := o.Client.Conversation(ctx, o.Conversation)
 	if err != nil {
-		return fmt.Errorf("conversation: %w", err)
+		return err
 	}
 	s := &session{o, conv}
 	s.greet()
+	if o.Conversation != 0 {
+		if err := s.recall(ctx); err != nil {
+			return err
+		}
+	}
 	if o.Message != "" {
 		sub, err := s.turn(ctx, o.Message)
 		if err == nil && sub.Status != string(durable.SubmissionDone) {
@@ -66,6 +80,7 @@ func Run(ctx context.Context, o *Options) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	lines := readLines(ctx, o.In)
+	var unanswered error
 	for {
 		s.prompt()
 		select {
@@ -75,15 +90,19 @@ func Run(ctx context.Context, o *Options) error {
 			return ctx.Err()
 		case line, ok := <-lines:
 			if !ok {
-				return nil
+				return unanswered
 			}
 			switch text := strings.TrimSpace(line); text {
 			case "":
 			case "/quit", "/exit":
-				return nil
+				return unanswered
 			default:
-				if _, err := s.turn(ctx, text); err != nil {
+				sub, err := s.turn(ctx, text)
+				if err != nil {
 					return err
+				}
+				if sub.Status != string(durable.SubmissionDone) && !o.Terminal {
+					unanswered = ErrUnanswered
 				}
 			}
 		}
@@ -125,8 +144,35 @@ func (s *session) greet() {
 	}
 	fmt.Fprintf(s.o.Err, "%s %d, model %s\n", verb, s.conv.ID, name)
 	if s.o.Terminal && s.o.Message == "" {
-		fmt.Fprintf(s.o.Err, "Ctrl-C aborts an answer, a second one leaves. To come back: wp-durable chat -c %d\n", s.conv.ID)
+		fmt.Fprintf(s.o.Err, "Ctrl-C aborts an answer, a second one leaves. To come back: %s\n", s.comeBack())
 	}
+}
+
+// comeBack returns the command line that resumes the conversation.
+func (s *session) comeBack() string {
+	return fmt.Sprintf("%s -c %d", cmp.Or(s.o.Command, "wp-durable chat"), s.conv.ID)
+}
+
+// recall shows the last exchange of the conversation, shortened.
+func (s *session) recall(ctx context.Context) error {
+	said, err := s.o.Client.LastExchange(ctx, s.conv.ID)
+	if err != nil {
+		return err
+	}
+	for _, m := range said {
+		fmt.Fprintf(s.o.Err, "%s: %s\n", m.Who, shortened(m.Text))
+	}
+	return nil
+}
+
+// shortened returns the beginning of a text, on one line.
+func shortened(text string) string {
+	const most = 300
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
 }
 
 func (s *session) prompt() {
@@ -164,8 +210,11 @@ func (s *session) turn(ctx context.Context, text string) (_ *server.Submission, 
 		if err == nil {
 			break
 		}
+		if attempt == 0 && unreachable(err) && ctx.Err() == nil {
+			p.remark("[connection lost, waiting for the server]")
+		}
 		if ctx.Err() != nil || !s.again(ctx, attempt, err) {
-			return nil, err
+			return nil, s.lost(err, "the message is stored and will be answered once the server runs again; to see it: "+s.comeBack())
 		}
 		p.reconnected()
 	}
@@ -182,7 +231,36 @@ func detail(s *server.Submission) string {
 	if len(s.Detail) == 0 {
 		return ""
 	}
-	return " " + string(s.Detail)
+	var d map[string]any
+	if json.Unmarshal(s.Detail, &d) != nil {
+		return ": " + strings.Trim(string(s.Detail), `"`)
+	}
+	if message, ok := d["message"].(string); ok && message != "" {
+		if class, ok := d["class"].(string); ok {
+			return fmt.Sprintf(": %s (%s)", message, class)
+		}
+		return ": " + message
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(d)) {
+		parts = append(parts, fmt.Sprintf("%s %v", name, d[name]))
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+// unreachable reports whether an error is no answer of a server.
+func unreachable(err error) bool {
+	var refused *Error
+	return !errors.As(err, &refused)
+}
+
+// lost returns the error of a server that cannot be reached any more, with what
+// that means; other errors stay as they are.
+func (s *session) lost(err error, meaning string) error {
+	if !unreachable(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return errors.New("the server cannot be reached; " + meaning)
 }
 
 // submit hands the message over, once, however often it must be tried.
@@ -192,8 +270,14 @@ func (s *session) submit(ctx context.Context, text string) (*server.Submission, 
 	requestID := "chat-" + hex.EncodeToString(random[:])
 	for attempt := 0; ; attempt++ {
 		sub, err := s.o.Client.Submit(ctx, s.conv.ID, requestID, text)
-		if err == nil || ctx.Err() != nil || !s.again(ctx, attempt, err) {
+		if err == nil || ctx.Err() != nil {
 			return sub, err
+		}
+		if attempt == 0 && unreachable(err) {
+			fmt.Fprintln(s.o.Err, "[connection lost, waiting for the server]")
+		}
+		if !s.again(ctx, attempt, err) {
+			return nil, s.lost(err, "whether it has the message is not known; to see: "+s.comeBack())
 		}
 	}
 }
@@ -201,12 +285,12 @@ func (s *session) submit(ctx context.Context, text string) (*server.Submission, 
 // again waits before another attempt, false when there is to be none: the
 // server says no, or it does not come back.
 func (s *session) again(ctx context.Context, attempt int, err error) bool {
-	const attempts, pause = 30, time.Second
+	const attempts = 30
 	var refused *Error
 	if errors.As(err, &refused) && refused.Status != 503 || attempt >= attempts {
 		return false
 	}
-	t := time.NewTimer(pause)
+	t := time.NewTimer(cmp.Or(s.o.pause, time.Second))
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -69,11 +70,11 @@ func TestRun(t *testing.T) {
 	p.Push(faux.Step{Text: "one"}, faux.Step{Text: "two\n"}, faux.Step{Error: &faux.Error{Class: "quota", Message: "no money"}}, faux.Step{Text: "cut", StopReason: "length"})
 	var out, errOut bytes.Buffer
 	o := &Options{Client: c, In: strings.NewReader("a\n\n  b \nc\nd\n/quit\ne\n"), Out: &out, Err: &errOut}
-	require.NoError(t, Run(t.Context(), o))
+	require.ErrorIs(t, Run(t.Context(), o), ErrUnanswered, "nobody saw that one was not")
 	require.Equal(t, "one\ntwo\ncut\n", out.String())
 	require.Contains(t, errOut.String(), "model faux/faux-1")
-	require.Contains(t, errOut.String(), "no answer: model_error")
-	require.Contains(t, errOut.String(), "no money")
+	require.Contains(t, errOut.String(), "[no answer: model_error: no money (quota)]\n")
+	require.NotContains(t, errOut.String(), "you: ")
 	require.Contains(t, errOut.String(), "output limit")
 	require.EqualValues(t, 4, p.Count())
 
@@ -87,13 +88,76 @@ func TestRun(t *testing.T) {
 	o = &Options{Client: c, Conversation: id, Message: "f", Out: &out, Err: &errOut}
 	require.NoError(t, Run(t.Context(), o))
 	require.Equal(t, "again\n", out.String())
-	require.Contains(t, errOut.String(), fmt.Sprintf("resumed conversation %d", id))
+	require.Contains(t, errOut.String(), fmt.Sprintf("resumed conversation %d, model faux/faux-1\nyou: d\nmodel: cut\n", id))
 	require.ErrorIs(t, Run(t.Context(), o), ErrUnanswered)
 
 	o.Conversation = 99999
 	require.ErrorContains(t, Run(t.Context(), o), "not found")
 	c.Token = "wrong-token"
 	require.ErrorContains(t, Run(t.Context(), o), "bearer token is wrong")
+}
+
+// A server that goes away is waited for, and told about.
+func TestRun_Lost(t *testing.T) {
+	t.Parallel()
+	c, p := newClient(t)
+	p.AddRules([]faux.Rule{{Step: faux.Step{Text: "back again"}}}, 0)
+	inner := c.HTTP.Transport
+	fail := func(part string, times int) *http.Client {
+		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, part) && times != 0 {
+				times--
+				return nil, io.ErrUnexpectedEOF
+			}
+			return inner.RoundTrip(r)
+		})}
+	}
+	const lost = "[connection lost, waiting for the server]\n"
+	for _, tt := range []struct {
+		name, part string
+		times      int
+		want       string
+	}{
+		{"while it answers", "/stream", 2, ""},
+		{"while it is told", "/submit", 2, ""},
+		{"for good, while it answers", "/stream", -1, "the message is stored and will be answered once the server runs again; to see it: chat-me -c "},
+		{"for good, while it is told", "/submit", -1, "whether it has the message is not known; to see: chat-me -c "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			client := &Client{Base: c.Base, Token: c.Token, HTTP: fail(tt.part, tt.times)}
+			err := Run(t.Context(), &Options{Client: client, Command: "chat-me", Message: "x", Out: &out, Err: &errOut, pause: time.Millisecond})
+			require.Equal(t, 1, strings.Count(errOut.String(), lost), errOut.String())
+			if tt.want == "" {
+				require.NoError(t, err)
+				require.Equal(t, "back again\n", out.String())
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			require.NotContains(t, err.Error(), "EOF")
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// What the reason of an unanswered message adds is shown as a text.
+func TestDetail(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		``: "", `"why"`: ": why", `{"message":"no money"}`: ": no money", `{"class":"auth","message":"no key"}`: ": no key (auth)",
+		`{"b":2,"a":"x"}`: ": a x, b 2",
+	} {
+		require.Equal(t, want, detail(&server.Submission{Detail: []byte(raw)}))
+	}
+}
+
+func TestShortened(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a b", shortened(" a\n\nb "))
+	require.Equal(t, strings.Repeat("ä", 300)+"…", shortened(strings.Repeat("ä", 301)))
 }
 
 // notify writes through and tells when a text has been written.

@@ -107,6 +107,47 @@ func (c *Client) Submit(ctx context.Context, id durable.ConversationID, requestI
 	return &sub, c.call(ctx, http.MethodPost, fmt.Sprintf("/v1/conversations/%d/submit", id), body, &sub)
 }
 
+// Said is what one side said in a conversation.
+type Said struct{ Who, Text string }
+
+// LastExchange returns the last message of a user and the last answer to it, as
+// far as they are among the newest entries.
+func (c *Client) LastExchange(ctx context.Context, id durable.ConversationID) ([]Said, error) {
+	var page struct {
+		Items []struct {
+			Model []struct {
+				Role    string `json:"role"`
+				Content []struct {
+					Type string `json:"type"`
+					Text string `json:"text"`
+				} `json:"content"`
+			} `json:"model"`
+		} `json:"items"`
+	}
+	if err := c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/conversations/%d/entries?order=desc&limit=50", id), nil, &page); err != nil {
+		return nil, err
+	}
+	var answer []Said
+	for _, e := range page.Items {
+		for _, m := range e.Model {
+			text := ""
+			for _, b := range m.Content {
+				if b.Type == "text" {
+					text += b.Text
+				}
+			}
+			switch {
+			case text == "":
+			case m.Role == "user":
+				return append([]Said{{"you", text}}, answer...), nil
+			case m.Role == "assistant" && answer == nil:
+				answer = []Said{{"model", text}}
+			}
+		}
+	}
+	return answer, nil
+}
+
 // Abort ends what goes on in a conversation.
 func (c *Client) Abort(ctx context.Context, id durable.ConversationID) error {
 	var res server.AbortResult
