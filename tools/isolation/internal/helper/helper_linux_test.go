@@ -86,7 +86,7 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, err)
 	strict := &Seccomp{NoSockets: true, NoIPC: true, SameUser: true, Broker: true}
 	open := &Seccomp{Broker: true, OpenFiles: true}
-	deny := uint32(actErrno | uint32(unix.EPERM))
+	deny := actErrno | uint32(unix.EPERM)
 	nr := func(name string) uint32 {
 		n, ok := info.SyscallNames[name]
 		require.True(t, ok, name)
