@@ -214,7 +214,10 @@ type floorBench struct {
 	stopped chan struct{}
 	db      *sql.DB
 	conn    *sql.Conn
-	turns   [][][]byte // the records of each batch
+
+	begin, insert, commit *sql.Stmt
+
+	turns [][][]byte // the records of each batch
 }
 
 type floorBatch struct {
@@ -266,9 +269,10 @@ func newFloorBench(b *testing.B) *floorBench {
 		stmts = append(stmts, st)
 	}
 	f.db, f.conn, f.stopped = db, conn, make(chan struct{})
+	f.begin, f.insert, f.commit = stmts[0], stmts[1], stmts[2]
 	go func() {
 		defer close(f.stopped)
-		f.run(stmts[0], stmts[1], stmts[2])
+		f.run()
 	}()
 	return f
 }
@@ -280,8 +284,7 @@ func (f *floorBench) close(b *testing.B) {
 	require.NoError(b, f.db.Close())
 }
 
-func (f *floorBench) run(begin, insert, commit *sql.Stmt) {
-	ctx := context.Background()
+func (f *floorBench) run() {
 	for first := range f.queue {
 		group := []*floorBatch{first}
 		for more := true; more; {
@@ -294,21 +297,27 @@ func (f *floorBench) run(begin, insert, commit *sql.Stmt) {
 				more = false
 			}
 		}
-		_, err := begin.ExecContext(ctx)
-		for _, batch := range group {
-			for _, record := range batch.records {
-				if err == nil {
-					_, err = insert.ExecContext(ctx, batch.conversation, string(record))
-				}
-			}
-		}
-		if err == nil {
-			_, err = commit.ExecContext(ctx)
-		}
+		err := f.write(group)
 		for _, batch := range group {
 			batch.done <- err
 		}
 	}
+}
+
+func (f *floorBench) write(group []*floorBatch) error {
+	ctx := context.Background()
+	if _, err := f.begin.ExecContext(ctx); err != nil {
+		return err
+	}
+	for _, batch := range group {
+		for _, record := range batch.records {
+			if _, err := f.insert.ExecContext(ctx, batch.conversation, string(record)); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := f.commit.ExecContext(ctx)
+	return err
 }
 
 func (f *floorBench) turn(conversation int, commit func(func() error)) {

@@ -2,7 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 )
@@ -13,55 +13,59 @@ import (
 // and the writer copies only the little that came meanwhile: then all is
 // copied, and the log begins again at its start.
 type checkpoints struct {
-	writer  *writer
-	pages   int
-	conn    *sql.Conn
-	length  *sql.Stmt // on the writer's connection
-	passive *sql.Stmt // likewise
+	writer *writer
+	pages  int
+	own    *session // with the statement ownPassive
+	// Statements on the writer's session.
+	length, passive int
 
 	running chan error // of the copy that goes on, or nil
-	last    int        // length of the log when the last copy was begun or done
+	last    int64      // length of the log when the last copy was begun or done
 }
 
-func newCheckpoints(ctx context.Context, w *writer, pages int) (_ *checkpoints, err error) {
-	c := &checkpoints{writer: w, pages: pages}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("prepare checkpoints: %w", err), c.release())
+// The statements of the session that copies.
+const (
+	ownPassive = iota
+	ownTruncate
+)
+
+func newCheckpoints(ctx context.Context, w *writer, c driver.Connector, pages int) (*checkpoints, error) {
+	cp := &checkpoints{writer: w, pages: pages, length: len(w.session.stmts), passive: len(w.session.stmts) + 1}
+	for _, mode := range []string{"NOOP", "PASSIVE"} {
+		if err := w.session.prepare("PRAGMA wal_checkpoint(" + mode + ")"); err != nil {
+			return nil, err
 		}
-	}()
-	if c.conn, err = w.db.Conn(ctx); err != nil {
+	}
+	own, err := connect(ctx, c)
+	if err != nil {
 		return nil, err
 	}
-	if c.length, err = w.conn.PrepareContext(ctx, "PRAGMA wal_checkpoint(NOOP)"); err != nil {
-		return nil, err
+	for _, mode := range []string{"PASSIVE", "TRUNCATE"} {
+		if err := own.prepare("PRAGMA wal_checkpoint(" + mode + ")"); err != nil {
+			return nil, errors.Join(err, own.close())
+		}
 	}
-	if c.passive, err = w.conn.PrepareContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
-		return nil, err
-	}
-	return c, nil
+	cp.own = own
+	return cp, nil
 }
 
-func (c *checkpoints) tick(ctx context.Context) error {
+func (c *checkpoints) tick() error {
 	if c.running != nil {
 		select {
 		case err := <-c.running:
 			c.running = nil
-			var log int
 			if err == nil {
-				log, _, err = c.run(c.passive.QueryRowContext(ctx))
+				c.last, _, err = checkpoint(c.writer.session, c.passive)
 			}
-			if err != nil {
-				return c.judge(err)
+			if err == nil {
+				c.writer.counters.checkpoints.Add(1)
 			}
-			c.last = log
-			c.writer.counters.checkpoints.Add(1)
-			return nil
+			return c.judge(err)
 		default:
 			return nil
 		}
 	}
-	log, copied, err := c.run(c.length.QueryRowContext(ctx))
+	log, copied, err := checkpoint(c.writer.session, c.length)
 	if err != nil {
 		return c.judge(err)
 	}
@@ -70,27 +74,32 @@ func (c *checkpoints) tick(ctx context.Context) error {
 	}
 	// A reader may have kept the last copy from its end; do not try it again
 	// after every commit.
-	if log-copied < c.pages || c.last > 0 && log-c.last < c.pages/8 {
+	if pages := int64(c.pages); log-copied < pages || c.last > 0 && log-c.last < pages/8 {
 		return nil
 	}
 	c.last = log
 	c.running = make(chan error, 1)
-	go func(done chan<- error) {
-		if f := c.writer.fault; f != nil {
-			if err := f(stepCheckpoint); err != nil {
-				done <- err
-				return
-			}
-		}
-		_, _, err := c.run(c.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)"))
-		done <- err
-	}(c.running)
+	go func(done chan<- error) { done <- c.copy() }(c.running)
 	return nil
+}
+
+// copy runs beside the writer.
+func (c *checkpoints) copy() error {
+	if f := c.writer.fault; f != nil {
+		if err := f(stepCheckpoint); err != nil {
+			return err
+		}
+	}
+	_, _, err := checkpoint(c.own, ownPassive)
+	return err
 }
 
 // judge returns nil for an error after which everything is as it was: what has
 // no room in the database stays in the log, and is copied later.
 func (c *checkpoints) judge(err error) error {
+	if err == nil {
+		return nil
+	}
 	switch c.writer.dialect.classify(err) {
 	case classRejected, classFull:
 		return nil
@@ -98,38 +107,24 @@ func (c *checkpoints) judge(err error) error {
 	return fmt.Errorf("checkpoint: %w", err)
 }
 
-// run reads the result of a wal_checkpoint: the frames in the log, and how many
-// of them are copied.
-func (c *checkpoints) run(row *sql.Row) (log, copied int, err error) {
-	var busy int
-	err = row.Scan(&busy, &log, &copied)
-	return log, copied, err
+// checkpoint runs a wal_checkpoint and returns how many frames are in the log,
+// and how many of them are copied.
+func checkpoint(s *session, statement int) (log, copied int64, err error) {
+	var row [3]driver.Value // whether it was kept from its end, log, copied
+	if err := s.query(statement, row[:], nil); err != nil {
+		return 0, 0, err
+	}
+	return row[1].(int64), row[2].(int64), nil
 }
 
-func (c *checkpoints) stop(ctx context.Context, final bool) error {
+func (c *checkpoints) stop(final bool) error {
 	var err error
 	if c.running != nil {
 		err = <-c.running
 		c.running = nil
 	}
 	if final && err == nil {
-		_, _, err = c.run(c.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"))
+		_, _, err = checkpoint(c.own, ownTruncate)
 	}
-	if err != nil {
-		err = c.judge(err)
-	}
-	return errors.Join(err, c.release())
-}
-
-func (c *checkpoints) release() error {
-	var err error
-	for _, st := range []*sql.Stmt{c.length, c.passive} {
-		if st != nil {
-			err = errors.Join(err, st.Close())
-		}
-	}
-	if c.conn != nil {
-		err = errors.Join(err, c.conn.Close())
-	}
-	return err
+	return errors.Join(c.judge(err), c.own.close())
 }

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 
 	"github.com/uptrace/bun"
@@ -15,9 +16,9 @@ func (r claimRow) write(t *tx) error {
 	scope, key := []byte(r.Scope), []byte(r.Key)
 	n, err := t.exec(insertClaim, scope, key, r.Value)
 	if err == nil && n == 0 {
-		winner := durable.Claim{Scope: r.Scope, Key: r.Key}
-		if err = t.query(selectClaim, []any{&winner.Value}, scope, key); err == nil {
-			return &durable.ConflictError{Claim: &winner}
+		var winner [1]driver.Value
+		if err = t.query(selectClaim, winner[:], scope, key); err == nil {
+			return &durable.ConflictError{Claim: &durable.Claim{Scope: r.Scope, Key: r.Key, Value: winner[0].(int64)}}
 		}
 	}
 	if err != nil {

@@ -1,10 +1,6 @@
 package sqlstore
 
-import (
-	"context"
-
-	"github.com/uptrace/bun/schema"
-)
+import "github.com/uptrace/bun/schema"
 
 // dialect is everything in which the databases differ. The queries of this
 // package are written for all of them.
@@ -42,8 +38,8 @@ const (
 // upkeep is work on the database that the writer does between two groups.
 type upkeep interface {
 	// tick runs after a group was committed. An error fails the store.
-	tick(ctx context.Context) error
+	tick() error
 	// stop ends what runs in the background and, when final, leaves the
 	// database tidy. The writer calls it last.
-	stop(ctx context.Context, final bool) error
+	stop(final bool) error
 }

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 type documentRow struct {
 	key       durable.DocKey
 	kind, sub []byte // the key's Kind and Key
-	version   int
+	version   int64
 	value     string
 	at        int64
 	expect    int64 // negative: do not compare
@@ -25,7 +26,7 @@ type documentRow struct {
 func encodeDocument(w *durable.DocumentWrite) (*documentRow, error) {
 	key := w.Record.DocKey
 	r := &documentRow{
-		key: key, kind: []byte(key.Kind), sub: []byte(key.Key), version: w.Record.Version,
+		key: key, kind: []byte(key.Kind), sub: []byte(key.Key), version: int64(w.Record.Version),
 		at: int64(w.At), expect: -1, delete: w.Delete,
 	}
 	if key.Scope == durable.ScopeGlobal {
@@ -61,16 +62,14 @@ func (r *documentRow) compare(t *tx) error {
 	if r.expect < 0 {
 		return nil
 	}
-	var version int
-	var revision int64
-	var value sql.NullString
-	err := t.query(selectDocument, []any{&version, &revision, &value}, string(r.key.Scope), r.key.Owner, r.kind, r.sub)
+	var row [3]driver.Value // version, revision, value
+	err := t.query(selectDocument, row[:], string(r.key.Scope), r.key.Owner, r.kind, r.sub)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	stored := durable.DocRecord{DocKey: r.key}
-	if value.Valid {
-		stored.Version, stored.Revision, stored.Value = version, revision, json.RawMessage(value.String)
+	if value, ok := row[2].(string); ok {
+		stored.Version, stored.Revision, stored.Value = int(row[0].(int64)), row[1].(int64), json.RawMessage(value)
 	}
 	if stored.Revision != r.expect {
 		return &durable.ConflictError{Document: &stored}

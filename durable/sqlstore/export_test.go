@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -56,20 +58,43 @@ func (s *Store) SetFault(fault func(step string) error) error {
 // Exec runs a statement on the connection that writes. It may be called from
 // the function of SetFault only.
 func (s *Store) Exec(query string) error {
-	_, err := s.writer.conn.ExecContext(context.Background(), query)
+	_, err := s.query(query)
 	return err
 }
 
 // Pragma runs a pragma on the connection that writes and returns its value.
 func (s *Store) Pragma(text string) (value string, err error) {
 	err = s.inWriter(func() error {
-		return s.writer.conn.QueryRowContext(context.Background(), "PRAGMA "+text).Scan(&value)
+		value, err = s.query("PRAGMA " + text)
+		return err
 	})
 	return value, err
 }
 
+func (s *Store) query(text string) (_ string, err error) {
+	st, err := s.writer.session.conn.Prepare(text)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	rows, err := st.(driver.StmtQueryContext).QueryContext(context.Background(), nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	row := make([]driver.Value, len(rows.Columns()))
+	if len(row) == 0 {
+		return "", nil
+	}
+	err = rows.Next(row)
+	return fmt.Sprint(row[0]), err
+}
+
 // Queued is the number of jobs that wait.
 func (s *Store) Queued() int { return len(s.writer.queue) }
+
+// MigrateWith is MigrateSQLite with other scripts.
+var MigrateWith = migrateSQLite
 
 // FaultError is an error as the database's driver makes it.
 type FaultError int
@@ -79,16 +104,17 @@ func (e FaultError) Error() string { return fmt.Sprintf("injected database error
 // Code is SQLite's result code.
 func (e FaultError) Code() int { return int(e) }
 
-// Plans calls read, and returns the queries that it ran with SQLite's plan of
+// Plans calls read, while nothing else reads, and returns the queries that it ran with SQLite's plan of
 // each.
 func (s *Store) Plans(read func()) (map[string][]string, error) {
 	recorder := &recorder{}
-	s.db.AddQueryHook(recorder)
+	plain := s.db
+	s.db = s.db.WithQueryHook(recorder)
 	read()
-	s.db.ResetQueryHooks()
+	s.db = plain
 	out := map[string][]string{}
 	for _, query := range recorder.queries {
-		rows, err := s.db.DB.Query("EXPLAIN QUERY PLAN " + query)
+		rows, err := s.db.DB.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+query)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +126,7 @@ func (s *Store) Plans(read func()) (map[string][]string, error) {
 			}
 			out[query] = append(out[query], detail)
 		}
-		if err := rows.Close(); err != nil {
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +143,7 @@ func (r *recorder) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.C
 func (r *recorder) AfterQuery(_ context.Context, e *bun.QueryEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.Err == nil || e.Err == sql.ErrNoRows {
+	if e.Err == nil || errors.Is(e.Err, sql.ErrNoRows) {
 		r.queries = append(r.queries, e.Query)
 	}
 }

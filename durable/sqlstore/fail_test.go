@@ -136,7 +136,7 @@ func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	s, path := openStore(t, &sqlite.Options{CheckpointPages: 20})
 	require.NoError(t, fill(t, s))
-	for range 20 {
+	for range 60 {
 		before := s.Stats().Checkpoints
 		for n := 0; s.Stats().Checkpoints == before; n++ {
 			require.Less(t, n, 10000)
@@ -145,7 +145,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 	info, err := os.Stat(path + "-wal")
 	require.NoError(t, err)
-	require.Less(t, info.Size(), int64(2<<20))
+	require.Less(t, info.Size(), int64(1<<20))
 	partial, err := s.Partial(t.Context(), 1)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
@@ -160,7 +160,7 @@ func TestCheckpoint(t *testing.T) {
 // again after every commit.
 func TestCheckpoint_SlowReader(t *testing.T) {
 	t.Parallel()
-	s, _ := openStore(t, &sqlite.Options{CheckpointPages: 20})
+	s, _ := openStore(t, &sqlite.Options{CheckpointPages: 200})
 	key := durable.DocKey{Scope: durable.ScopeConversation, Owner: 1, Kind: "k"}
 	mustCommit(t, s, &durable.Batch{Documents: []durable.DocumentWrite{{Record: durable.DocRecord{DocKey: key, Value: []byte("1")}}}})
 	require.NoError(t, s.VisitDocuments(t.Context(), key.Scope, key.Kind, func(d durable.DocRecord) error {
@@ -168,7 +168,9 @@ func TestCheckpoint_SlowReader(t *testing.T) {
 		for range 300 {
 			mustCommit(t, s, &durable.Batch{Partials: []durable.PartialWrite{{TaskID: 1, Data: make([]byte, 20000)}}})
 		}
-		require.Less(t, s.Stats().Checkpoints-before.Checkpoints, uint64(300))
+		copies := s.Stats().Checkpoints - before.Checkpoints
+		require.Positive(t, copies)
+		require.Less(t, copies, uint64(80))
 		return nil
 	}))
 	require.NoError(t, fill(t, s))

@@ -7,73 +7,80 @@ import (
 	"github.com/wp-durable/wp-durable/durable"
 )
 
+// writeGroup writes jobs in one transaction, and those that must be tried alone each
+// in one of its own. It answers every job.
+func (w *writer) writeGroup(jobs []*job) {
+	alone, careful := w.attempt(jobs, false)
+	if careful {
+		alone, _ = w.attempt(jobs, true)
+	}
+	for _, j := range alone {
+		w.attempt([]*job{j}, false)
+	}
+}
+
 // attempt writes jobs in one transaction. It answers those that were stored,
 // that lost against another batch, or that cannot be tried again, and returns
 // the others, to be tried alone. A job on its own is always answered.
-func (w *writer) attempt(jobs []*job) (again []*job) {
+//
+// Savepoints cost a sixth of the writing, so at first there are none. When a
+// batch fails that has written something, nothing is stored, and attempt asks
+// to be called again with careful: then each batch has its savepoint.
+func (w *writer) attempt(jobs []*job, careful bool) (again []*job, beCareful bool) {
 	if err := w.failure(); err != nil {
 		finish(jobs, err)
-		return nil
+		return nil, false
 	}
 	if _, err := w.tx.exec(begin); err != nil {
 		// It says nothing about any of the batches.
-		err = fmt.Errorf("begin: %w", err)
-		if c := w.dialect.classify(err); c != classRejected && c != classFull {
-			w.fail(err)
-			finish(jobs, w.failure())
-			return nil
-		}
-		w.counters.rejected.Add(uint64(len(jobs)))
-		finish(jobs, w.rejection(err))
-		return nil
+		w.refuse(jobs, fmt.Errorf("begin: %w", err))
+		return nil, false
 	}
 	alone := len(jobs) == 1
 	var stored, lost []*job
 	var conflicts []error
 	w.tx.rows = 0
-	for i, j := range jobs {
-		err := w.put(j, alone)
+	for _, j := range jobs {
+		rows, err := w.put(j, careful)
 		if err == nil {
 			stored = append(stored, j)
 			continue
 		}
-		if c := w.dialect.classify(err); c == classBroken || c == classCorrupt {
+		var conflict *durable.ConflictError
+		isConflict := errors.As(err, &conflict)
+		switch c := w.dialect.classify(err); {
+		case c == classBroken || c == classCorrupt:
 			w.rollback()
-			w.fail(err)
-			finish(jobs, w.failure())
-			return nil
-		}
-		if alone {
+			w.refuse(jobs, err)
+			return nil, false
+		case alone:
 			w.rollback()
 			w.counters.rejected.Add(1)
 			j.finish(w.rejection(err))
-			return nil
-		}
-		if !w.undo() {
+			return nil, false
+		case !careful && isConflict && rows == 0:
+			// It met the conflict before it changed anything.
+		case !careful:
+			w.rollback()
+			return nil, true
+		case !w.undo():
 			// The transaction is over, and with it what was written in it.
 			w.rollback()
-			return jobs
+			return jobs, false
 		}
-		if conflict := (*durable.ConflictError)(nil); errors.As(err, &conflict) {
-			lost, conflicts = append(lost, jobs[i]), append(conflicts, err)
+		if isConflict {
+			lost, conflicts = append(lost, j), append(conflicts, err)
 		} else {
 			again = append(again, j)
 		}
 	}
 	if err := w.commit(); err != nil {
 		w.rollback()
-		c := w.dialect.classify(err)
-		switch {
-		case c != classRejected && c != classFull:
-			w.fail(err)
-			finish(jobs, w.failure())
-			return nil
-		case alone:
-			w.counters.rejected.Add(1)
-			finish(jobs, w.rejection(err))
-			return nil
+		if c := w.dialect.classify(err); (c == classRejected || c == classFull) && !alone {
+			return jobs, false
 		}
-		return jobs
+		w.refuse(jobs, err)
+		return nil, false
 	}
 	w.counters.commits.Add(1)
 	w.counters.rows.Add(uint64(w.tx.rows))
@@ -89,33 +96,45 @@ func (w *writer) attempt(jobs []*job) (again []*job) {
 	for i, j := range lost {
 		j.finish(conflicts[i])
 	}
-	return again
+	return again, false
 }
 
-// put writes one job, with a savepoint unless it is alone.
-func (w *writer) put(j *job, alone bool) error {
-	if !alone {
+// put writes one job, and returns how many rows it wrote before an error.
+func (w *writer) put(j *job, withSavepoint bool) (rows int, err error) {
+	if withSavepoint {
 		if _, err := w.tx.exec(savepoint); err != nil {
-			return fmt.Errorf("savepoint: %w", err)
+			return 0, fmt.Errorf("savepoint: %w", err)
 		}
 	}
 	if w.fault != nil {
 		if err := w.fault(stepWrite); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	for _, r := range j.rows {
+	for i, r := range j.rows {
 		if err := r.write(&w.tx); err != nil {
-			return err
+			return i, err
 		}
 	}
 	w.tx.rows += int64(len(j.rows))
-	if !alone {
+	if withSavepoint {
 		if _, err := w.tx.exec(release); err != nil {
-			return fmt.Errorf("release savepoint: %w", err)
+			return len(j.rows), fmt.Errorf("release savepoint: %w", err)
 		}
 	}
-	return nil
+	return len(j.rows), nil
+}
+
+// refuse answers jobs whose transaction failed as a whole, after which either
+// nothing of them is stored, or the store cannot go on.
+func (w *writer) refuse(jobs []*job, err error) {
+	if c := w.dialect.classify(err); c != classRejected && c != classFull {
+		w.fail(err)
+		finish(jobs, w.failure())
+		return
+	}
+	w.counters.rejected.Add(uint64(len(jobs)))
+	finish(jobs, w.rejection(err))
 }
 
 // undo takes a job back to its savepoint. It returns false when that cannot be

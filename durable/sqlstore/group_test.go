@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -138,7 +139,8 @@ func TestGroup_Conflict(t *testing.T) {
 // fails alone is rejected.
 func TestGroup_Failure(t *testing.T) {
 	t.Parallel()
-	for name, fails := range map[string]int{"once": 1, "again": 2} {
+	// The steps are a, b, then a, b, c with savepoints, then b alone.
+	for name, fails := range map[string][]int{"once": {2}, "twice": {2, 4}, "always": {2, 4, 6}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, _ := openStore(t, nil)
@@ -147,22 +149,23 @@ func TestGroup_Failure(t *testing.T) {
 				if step != sqlstore.StepWrite {
 					return nil
 				}
-				n++
-				if n == 2 || n == 4 && fails == 2 { // b in the group, then b alone
+				if n++; slices.Contains(fails, n) {
 					return sqlstore.FaultError(19)
 				}
 				return nil
 			}, nil)
+			steps := n
 			require.NoError(t, s.SetFault(nil))
 			require.NoError(t, errs[0])
 			require.NoError(t, errs[2])
-			if fails == 1 {
+			if len(fails) < 3 {
 				require.NoError(t, errs[1])
 			} else {
 				require.ErrorIs(t, errs[1], durable.ErrRejected)
 				require.NotErrorIs(t, errs[1], durable.ErrStoreFull)
 			}
-			require.Equal(t, fails == 1, stored(t, s, "b"))
+			require.Equal(t, min(6, 4+len(fails)), steps)
+			require.Equal(t, len(fails) < 3, stored(t, s, "b"))
 			require.True(t, stored(t, s, "a"))
 			require.True(t, stored(t, s, "c"))
 		})
@@ -178,13 +181,13 @@ func TestGroup_TransactionOver(t *testing.T) {
 	n := 0
 	errs := group(t, s, []*durable.Batch{claim("a", 1), claim("b", 1), claim("c", 1)}, func(step string) error {
 		if step == sqlstore.StepWrite {
-			if n++; n == 2 {
+			if n++; n == 2 || n == 4 {
 				return errors.Join(sqlstore.FaultError(9), s.Exec("ROLLBACK"))
 			}
 		}
 		return nil
 	}, nil)
-	require.Equal(t, 5, n, "two in the group, then three alone")
+	require.Equal(t, 7, n, "two in the group, two with savepoints, then three alone")
 	require.NoError(t, s.SetFault(nil))
 	for i, err := range errs {
 		require.NoError(t, err, i)

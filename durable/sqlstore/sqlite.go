@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/uptrace/bun/dialect/sqlitedialect"
@@ -26,7 +27,7 @@ var sqliteSchema embed.FS
 // locked against other processes, and in WAL mode.
 type SQLite struct {
 	// Write opens connections that write, with the wished synchronous mode and
-	// wal_autocheckpoint off. At most two are open at a time.
+	// wal_autocheckpoint off.
 	Write driver.Connector
 	// Read opens connections that cannot write, on the file opened read-only.
 	// Only then does closing them, when the store has failed, leave the log
@@ -46,39 +47,72 @@ type SQLite struct {
 
 // NewSQLite migrates the database to this version and returns the store. The
 // store owns db from then on, also when an error is returned.
-func NewSQLite(ctx context.Context, db *SQLite) (_ *Store, err error) {
-	write, read := sql.OpenDB(db.Write), sql.OpenDB(db.Read)
-	write.SetMaxOpenConns(2)
-	write.SetMaxIdleConns(2)
-	read.SetMaxOpenConns(db.Readers)
-	read.SetMaxIdleConns(db.Readers)
+func NewSQLite(ctx context.Context, db *SQLite) (*Store, error) {
+	s, err := newSQLite(ctx, db)
+	if err != nil {
+		return nil, errors.Join(err, db.Release())
+	}
+	return s, nil
+}
+
+func newSQLite(ctx context.Context, db *SQLite) (_ *Store, err error) {
+	closers := []func() error{}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, read.Close(), write.Close(), db.Release())
+		for _, c := range slices.Backward(closers) {
+			if err != nil {
+				err = errors.Join(err, c())
+			}
 		}
 	}()
-	if err := MigrateSQLite(ctx, write); err != nil {
+	read := sql.OpenDB(db.Read)
+	closers = append(closers, read.Close)
+	read.SetMaxOpenConns(db.Readers)
+	read.SetMaxIdleConns(db.Readers)
+	if err := upgradeSQLite(ctx, db.Write, read); err != nil {
 		return nil, err
+	}
+	session, err := connect(ctx, db.Write)
+	if err != nil {
+		return nil, err
+	}
+	closers = append(closers, session.close)
+	w, err := newWriter(sqlite{}, session)
+	if err != nil {
+		return nil, err
+	}
+	cp, err := newCheckpoints(ctx, w, db.Write, db.CheckpointPages)
+	if err != nil {
+		return nil, err
+	}
+	w.upkeep = cp
+	s := newStore(sqlite{}, read, db.Readers, w)
+	s.size, s.release = db.Size, db.Release
+	s.start()
+	return s, nil
+}
+
+// upgradeSQLite migrates, and opens the first connection that reads. From then
+// on there is one until Close: as long as it is there, closing a connection
+// that writes does not copy the log.
+func upgradeSQLite(ctx context.Context, connector driver.Connector, read *sql.DB) (err error) {
+	write := sql.OpenDB(connector)
+	defer func() { err = errors.Join(err, write.Close()) }()
+	write.SetMaxOpenConns(1)
+	if err := MigrateSQLite(ctx, write); err != nil {
+		return err
 	}
 	var mode string
 	if err := write.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
-		return nil, fmt.Errorf("read journal mode: %w", err)
+		return fmt.Errorf("read journal mode: %w", err)
 	}
 	if mode != "wal" {
-		return nil, fmt.Errorf("journal mode is %s, not wal", mode)
+		return fmt.Errorf("journal mode is %s, not wal", mode)
 	}
-	s, err := newStore(ctx, sqlite{}, write, read)
-	if err != nil {
-		return nil, err
+	var next int64
+	if err := read.QueryRowContext(ctx, "SELECT next_id FROM store").Scan(&next); err != nil {
+		return fmt.Errorf("open for reading: %w", err)
 	}
-	s.size, s.release = db.Size, db.Release
-	cp, err := newCheckpoints(ctx, s.writer, db.CheckpointPages)
-	if err != nil {
-		return nil, errors.Join(err, s.writer.abandon())
-	}
-	s.writer.upkeep = cp
-	s.start(db.Readers)
-	return s, nil
+	return nil
 }
 
 // CheckSQLite looks at a database without writing, before anything else opens
@@ -107,28 +141,16 @@ func checkSQLite(ctx context.Context, db *sql.DB) error {
 	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return fmt.Errorf("read schema version: %w", err)
 	}
-	newest, err := newestSQLite()
+	scripts, err := sqliteMigrations()
 	if err != nil {
 		return err
 	}
-	if version > newest {
-		return fmt.Errorf("%w: schema version %d, this program knows %d", durable.ErrStoreNewer, version, newest)
+	if version > len(scripts) {
+		return fmt.Errorf("%w: schema version %d, this program knows %d", durable.ErrStoreNewer, version, len(scripts))
 	}
-	// Touch the first page of every table and index.
-	rows, err := db.QueryContext(ctx, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+	// Touch the first page of every table.
+	names, err := texts(ctx, db, "SELECT name FROM sqlite_schema WHERE type = 'table'")
 	if err != nil {
-		return fmt.Errorf("read schema: %w", err)
-	}
-	defer rows.Close()
-	var names []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return fmt.Errorf("read schema: %w", err)
-		}
-		names = append(names, name)
-	}
-	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read schema: %w", err)
 	}
 	for _, name := range names {
@@ -144,68 +166,83 @@ func checkSQLite(ctx context.Context, db *sql.DB) error {
 // quickCheck returns what is wrong with a damaged database, as far as SQLite
 // can still tell.
 func quickCheck(ctx context.Context, db *sql.DB) string {
-	rows, err := db.QueryContext(ctx, "PRAGMA quick_check(3)")
-	if err != nil {
-		return ""
-	}
-	defer rows.Close()
-	var found []string
-	for rows.Next() {
-		var line string
-		if rows.Scan(&line) != nil {
-			break
-		}
-		found = append(found, line)
-	}
-	if rows.Err() != nil && len(found) == 0 {
-		return ""
-	}
+	found, _ := texts(ctx, db, "PRAGMA quick_check(3)") // what it found before an error is enough
 	return strings.Join(found, "; ")
 }
 
-func newestSQLite() (int, error) {
+// texts returns the one column of a query's rows.
+func texts(ctx context.Context, db *sql.DB, query string) (out []string, err error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return out, err
+		}
+		out = append(out, text)
+	}
+	return out, rows.Err()
+}
+
+// sqliteMigrations are the scripts that lead from each schema version to the
+// next, the first from an empty database to version 1.
+func sqliteMigrations() ([]string, error) {
 	files, err := sqliteSchema.ReadDir("schema/sqlite")
 	if err != nil {
-		return 0, fmt.Errorf("read migrations: %w", err)
+		return nil, fmt.Errorf("read migrations: %w", err)
 	}
-	return len(files), nil
+	scripts := make([]string, len(files))
+	for i := range files {
+		script, err := sqliteSchema.ReadFile(fmt.Sprintf("schema/sqlite/%04d.sql", i+1))
+		if err != nil {
+			return nil, fmt.Errorf("read migrations: %w", err)
+		}
+		scripts[i] = string(script)
+	}
+	return scripts, nil
 }
 
 // MigrateSQLite brings an empty database, or one of an older version, to the
 // schema of this version, each step in one transaction.
 func MigrateSQLite(ctx context.Context, db *sql.DB) error {
-	newest, err := newestSQLite()
+	scripts, err := sqliteMigrations()
 	if err != nil {
 		return err
 	}
+	return migrateSQLite(ctx, db, scripts)
+}
+
+func migrateSQLite(ctx context.Context, db *sql.DB, scripts []string) error {
 	var version int
 	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return fmt.Errorf("read schema version: %w", err)
 	}
-	for ; version < newest; version++ {
-		if err := migrateSQLite(ctx, db, version+1); err != nil {
+	for ; version < len(scripts); version++ {
+		if err := stepSQLite(ctx, db, version+1, scripts[version]); err != nil {
 			return fmt.Errorf("migrate to schema version %d: %w", version+1, err)
 		}
 	}
 	return nil
 }
 
-func migrateSQLite(ctx context.Context, db *sql.DB, to int) error {
-	script, err := sqliteSchema.ReadFile(fmt.Sprintf("schema/sqlite/%04d.sql", to))
-	if err != nil {
-		return err
-	}
+func stepSQLite(ctx context.Context, db *sql.DB, to int, script string) (err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // only of use when Commit was not reached
-	if _, err := tx.ExecContext(ctx, string(script)); err != nil {
-		return err
-	}
+	defer func() {
+		if err != nil {
+			_ = tx.Rollback() // err says more; what is not committed is undone anyway
+		}
+	}()
 	stamp := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", SQLiteApplicationID, to)
-	if _, err := tx.ExecContext(ctx, stamp); err != nil {
-		return err
+	for _, text := range []string{script, stamp} {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return err
+		}
 	}
 	return tx.Commit()
 }

@@ -1,10 +1,6 @@
 package sqlstore
 
-import (
-	"context"
-	"database/sql"
-	"fmt"
-)
+import "database/sql/driver"
 
 // statementID names a prepared statement of the writer.
 type statementID int
@@ -96,40 +92,31 @@ var statements = [statementCount]string{
 	deleteTaskDocuments: `DELETE FROM documents WHERE scope = 'task' AND owner = ?`,
 }
 
-// prepare prepares every statement on the writer's connection.
-func prepare(ctx context.Context, conn *sql.Conn, d dialect) ([]*sql.Stmt, error) {
-	out := make([]*sql.Stmt, statementCount)
+// prepare prepares every statement of the writer.
+func prepare(s *session, d dialect) error {
 	for id, text := range statements {
 		if statementID(id) == begin {
 			text = d.begin()
 		}
-		st, err := conn.PrepareContext(ctx, d.statement(text))
-		if err != nil {
-			return nil, fmt.Errorf("prepare %q: %w", text, err)
+		if err := s.prepare(d.statement(text)); err != nil {
+			return err
 		}
-		out[id] = st
 	}
-	return out, nil
+	return nil
 }
 
 // tx is the writer's transaction as rows see it.
 type tx struct {
-	stmts []*sql.Stmt
-	rows  int64 // written so far
+	session *session
+	rows    int64 // written so far
 }
 
-// exec runs a statement and returns how many rows it changed. Statements never
-// run under a caller's context: an interrupt would end the whole transaction
-// (E4.4).
+// exec runs a statement and returns how many rows it changed.
 func (t *tx) exec(id statementID, args ...any) (int64, error) {
-	res, err := t.stmts[id].ExecContext(context.Background(), args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	return t.session.exec(int(id), args)
 }
 
 // query runs a statement that returns one row, or sql.ErrNoRows.
-func (t *tx) query(id statementID, dest []any, args ...any) error {
-	return t.stmts[id].QueryRowContext(context.Background(), args...).Scan(dest...)
+func (t *tx) query(id statementID, dest []driver.Value, args ...any) error {
+	return t.session.query(int(id), dest, args)
 }

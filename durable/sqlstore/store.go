@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,7 +18,6 @@ import (
 type Store struct {
 	dialect dialect
 	db      *bun.DB // reads
-	write   *sql.DB // the writer's connections
 	writer  *writer
 	visits  chan struct{} // slots of VisitDocuments
 	size    func() (int64, error)
@@ -34,24 +34,13 @@ type Store struct {
 var _ durable.Store = (*Store)(nil)
 
 // newStore makes a store whose writer does not run yet. On an error the caller
-// closes write and read.
-func newStore(ctx context.Context, d dialect, write, read *sql.DB) (*Store, error) {
-	// A connection that reads exists from now on until Close: see Close.
-	if err := read.PingContext(ctx); err != nil {
-		return nil, fmt.Errorf("open for reading: %w", err)
-	}
-	w, err := newWriter(ctx, d, write)
-	if err != nil {
-		return nil, err
-	}
-	return &Store{dialect: d, db: bun.NewDB(read, d.schema()), write: write, writer: w}, nil
+// closes what it gave.
+func newStore(d dialect, read *sql.DB, readers int, w *writer) *Store {
+	return &Store{dialect: d, db: bun.NewDB(read, d.schema()), writer: w, visits: make(chan struct{}, readers-1)}
 }
 
 // start runs the writer.
-func (s *Store) start(readers int) {
-	s.visits = make(chan struct{}, max(1, readers-1))
-	go s.writer.run()
-}
+func (s *Store) start() { go s.writer.run() }
 
 // Commit stores the batch or nothing.
 func (s *Store) Commit(ctx context.Context, batch *durable.Batch) (durable.Seq, error) {
@@ -84,11 +73,11 @@ func (s *Store) AllocateIDs(ctx context.Context, n int) (int64, error) {
 type idBlock struct{ n, first int64 }
 
 func (b *idBlock) write(t *tx) error {
-	var next int64
-	if err := t.query(allocateIDs, []any{&next}, b.n); err != nil {
+	var next [1]driver.Value
+	if err := t.query(allocateIDs, next[:], b.n); err != nil {
 		return fmt.Errorf("allocate ids: %w", err)
 	}
-	b.first = next - b.n
+	b.first = next[0].(int64) - b.n
 	return nil
 }
 
@@ -127,14 +116,12 @@ func (s *Store) shutDown() error {
 	// database. After a failure nothing may be written any more, so then the
 	// connections that read are the last.
 	err := s.writer.stop()
-	last := s.write
 	if s.writer.failure() == nil {
-		err = errors.Join(err, s.db.Close())
+		err = errors.Join(err, s.db.Close(), s.writer.session.close())
 	} else {
-		last = s.db.DB
-		err = errors.Join(err, s.write.Close())
+		err = errors.Join(err, s.writer.session.close(), s.db.Close())
 	}
-	if err := errors.Join(err, last.Close(), s.release()); err != nil {
+	if err := errors.Join(err, s.release()); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil

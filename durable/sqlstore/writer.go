@@ -2,8 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -20,8 +18,7 @@ const (
 // to the goroutine of run.
 type writer struct {
 	dialect dialect
-	db      *sql.DB
-	conn    *sql.Conn
+	session *session
 	tx      tx
 	upkeep  upkeep
 	seq     durable.Seq
@@ -30,7 +27,7 @@ type writer struct {
 	queue    chan *job
 	stopping chan struct{} // closed by stop
 	stopped  chan struct{} // closed by run; nothing is written any more
-	closeErr error         // set before stopped is closed
+	closeErr error         // of run, set before stopped is closed
 
 	failed   chan struct{} // closed by fail
 	failErr  atomic.Pointer[error]
@@ -47,31 +44,18 @@ const (
 	stepCheckpoint = "checkpoint"
 )
 
-func newWriter(ctx context.Context, d dialect, db *sql.DB) (*writer, error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("open for writing: %w", err)
-	}
-	stmts, err := prepare(ctx, conn, d)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+// newWriter makes a writer that does not run yet, on a connection of its own.
+func newWriter(d dialect, s *session) (*writer, error) {
+	if err := prepare(s, d); err != nil {
+		return nil, err
 	}
 	return &writer{
-		dialect: d, db: db, conn: conn, tx: tx{stmts: stmts},
+		dialect: d, session: s, tx: tx{session: s},
 		queue:    make(chan *job, queueLength),
 		stopping: make(chan struct{}),
 		stopped:  make(chan struct{}),
 		failed:   make(chan struct{}),
 	}, nil
-}
-
-// abandon releases the connection of a writer that never ran.
-func (w *writer) abandon() error {
-	var err error
-	for _, st := range w.tx.stmts {
-		err = errors.Join(err, st.Close())
-	}
-	return errors.Join(err, w.conn.Close())
 }
 
 // do queues a job and waits for its end. It may be called concurrently.
@@ -121,10 +105,10 @@ func (w *writer) run() {
 		w.write()
 	}
 	final := w.failure() == nil
-	w.closeErr = errors.Join(w.upkeep.stop(context.Background(), final), w.abandon())
+	w.closeErr = w.upkeep.stop(final)
 }
 
-// stop ends run and waits for it.
+// stop ends run and waits for it. The session is still open then.
 func (w *writer) stop() error {
 	close(w.stopping)
 	<-w.stopped
@@ -170,11 +154,9 @@ func (w *writer) write() {
 		return
 	}
 	w.counters.groups.Add(1)
-	for _, j := range w.attempt(w.group) {
-		w.attempt([]*job{j})
-	}
+	w.writeGroup(w.group)
 	if w.failure() == nil {
-		if err := w.upkeep.tick(context.Background()); err != nil {
+		if err := w.upkeep.tick(); err != nil {
 			w.fail(err)
 		}
 	}

