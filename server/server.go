@@ -233,6 +233,7 @@ func (s *Server) streamOptions() sse.Options {
 	return sse.Options{
 		Heartbeat: time.Duration(s.opts.Limits.HeartbeatMS) * time.Millisecond,
 		Closing:   s.closing.Done(),
+		Cut:       func(err error) { s.log.Error("stream was cut off", "error", err) },
 		Bye:       &sse.Event{Name: "bye", Data: s.encode(Bye{RetryMS: retryMS})},
 	}
 }

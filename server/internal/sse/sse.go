@@ -34,6 +34,8 @@ type Options struct {
 	Patience time.Duration
 	// Closing, when closed, ends the stream.
 	Closing <-chan struct{}
+	// Cut, when not nil, is told why a stream that has begun is cut off.
+	Cut func(error)
 	// Bye, when not nil, is the last event of a stream that Closing ended.
 	Bye *Event
 }
@@ -183,6 +185,9 @@ func (s *stream) failed(ctx context.Context, o Options, cause error) error {
 	}
 	if !s.begun {
 		return cause
+	}
+	if o.Cut != nil {
+		o.Cut(cause)
 	}
 	panic(http.ErrAbortHandler)
 }

@@ -205,3 +205,21 @@ func TestServe_SlowClient(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, <-ended)
 }
+
+// Why a stream that has begun is cut off is told.
+func TestServe_Cut(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("disk on fire")
+	cut := make(chan error, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = Serve(w, r, Options{Cut: func(err error) { cut <- err }}, func(context.Context) iter.Seq2[Event, error] {
+			return func(yield func(Event, error) bool) {
+				_ = yield(Event{Name: "text", Data: []byte("x")}, nil) && yield(Event{}, cause)
+			}
+		})
+	}))
+	t.Cleanup(srv.Close)
+	_, err := io.ReadAll(get(t, srv, http.MethodGet).Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, cause, <-cut)
+}
