@@ -63,7 +63,7 @@ var limits = []limit{
 	{"FETCH_TIMEOUT_MS", func(l *Limits) *int64 { return &l.FetchTimeoutMS }, 30000, 1, 0, "time a download has"},
 	{"MODEL_IDLE_MS", func(l *Limits) *int64 { return &l.ModelIdleMS }, 180000, 1, 0, "longest silence of a model provider"},
 	{"WORKDIR_BYTES", func(l *Limits) *int64 { return &l.WorkdirBytes }, 2 * gB, 1, 0, "largest work folder"},
-	{"NPROC", func(l *Limits) *int64 { return &l.NProc }, 256, 1, mB, "processes of a command"},
+	{"NPROC", func(l *Limits) *int64 { return &l.NProc }, 256, 16, mB, "processes of a command"},
 	{"FSIZE", func(l *Limits) *int64 { return &l.FSize }, 2 << 30, 1, 0, "largest file a command may write"},
 	{"SUBAGENT_PARALLEL", func(l *Limits) *int64 { return &l.SubagentParallel }, 4, 1, 1000, "subagents of a conversation at a time"},
 	{"SUBAGENT_DEPTH", func(l *Limits) *int64 { return &l.SubagentDepth }, 1, 1, 1, "how deep subagents may start subagents"},

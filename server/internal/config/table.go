@@ -353,15 +353,31 @@ func setCallbackSecret(c *Config, value string) error {
 	return nil
 }
 
+// The user ids that commands may run as are those of no person and no system
+// service.
+const (
+	minUID = 1000
+	maxUID = 1<<31 - 2
+	nobody = 65534
+)
+
+// setUIDs takes what the isolation takes.
 func setUIDs(c *Config, value string) error {
 	first, last, isRange := strings.Cut(value, "-")
 	if !isRange {
 		last = first
 	}
-	a, errA := strconv.ParseUint(first, 10, 31)
-	b, errB := strconv.ParseUint(last, 10, 31)
-	if errA != nil || errB != nil || a == 0 || b < a {
-		return fmt.Errorf("%q is neither a user id above 0 nor first-last", value)
+	a, errA := strconv.Atoi(strings.TrimSpace(first))
+	b, errB := strconv.Atoi(strings.TrimSpace(last))
+	switch {
+	case errA != nil || errB != nil:
+		return fmt.Errorf("%q is neither a user id nor a range first-last", value)
+	case a < minUID || b > maxUID:
+		return fmt.Errorf("%q is not between %d and %d", value, minUID, maxUID)
+	case b < a:
+		return fmt.Errorf("%q ends before it begins", value)
+	case a <= nobody && nobody <= b:
+		return fmt.Errorf("%q contains %d, which is nobody", value, nobody)
 	}
 	c.AgentUIDs = value
 	return nil
