@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -177,16 +179,17 @@ func (s *Server) updateConversation(ctx context.Context, in *updateConversationI
 	if err := s.checkAgent(ctx, in.Body.Agent); err != nil {
 		return nil, err
 	}
-	if a := in.Body.Agent; a != nil && a.Cwd.Set {
-		busy, err := c.Busy(ctx)
-		if err != nil {
-			return nil, err
+	err = c.Update(ctx, func(ctx context.Context, tx *durable.Tx) error {
+		if a := in.Body.Agent; a != nil && a.Cwd.Set {
+			// Nothing of the tree is committed meanwhile.
+			busy, err := c.Busy(ctx)
+			if err != nil {
+				return err
+			}
+			if busy {
+				return web.NewProblem(http.StatusConflict, web.CodeBusy, "cwd cannot change while the conversation is busy")
+			}
 		}
-		if busy {
-			return nil, web.NewProblem(http.StatusConflict, web.CodeBusy, "cwd cannot change while the conversation is busy")
-		}
-	}
-	err = c.Update(ctx, func(_ context.Context, tx *durable.Tx) error {
 		if change := in.Body.Agent.change(); change != nil {
 			if err := tx.ChangeAgent(c.ID(), change); err != nil {
 				return err
@@ -211,10 +214,22 @@ func (s *Server) updateConversation(ctx context.Context, in *updateConversationI
 	return s.showConversation(ctx, c)
 }
 
+// list says which list of conversations is asked for.
+func (in *listConversationsInput) list() string {
+	return fmt.Sprintf("c.%s.%d", in.Order, in.Parent)
+}
+
 func (s *Server) listConversations(ctx context.Context, in *listConversationsInput) (*conversationPageOutput, error) {
-	after, err := parseConversationCursor(in.Cursor)
-	if err != nil {
-		return nil, err
+	var after durable.Cursor
+	if in.Cursor != "" {
+		var at int64
+		if err := decodeCursor(in.Cursor, in.list(), &at, &after.ID); err != nil {
+			return nil, err
+		}
+		if at == math.MaxInt64 || after.ID == math.MaxInt64 {
+			return &conversationPageOutput{ConversationPage{Items: []ConversationItem{}}}, nil // nothing comes behind
+		}
+		after.CreatedAt = time.UnixMilli(at).UTC()
 	}
 	records, err := s.engine.Conversations(ctx, durable.ConversationQuery{
 		Parent: durable.ConversationID(in.Parent), After: after, Limit: in.Limit + 1, Descending: in.Order == "desc",
@@ -225,7 +240,8 @@ func (s *Server) listConversations(ctx context.Context, in *listConversationsInp
 	out := &conversationPageOutput{ConversationPage{Items: []ConversationItem{}}}
 	if len(records) > in.Limit {
 		records = records[:in.Limit]
-		out.Body.Next = conversationCursor(&records[in.Limit-1])
+		last := &records[in.Limit-1]
+		out.Body.Next = encodeCursor(in.list(), last.CreatedAt.UnixMilli(), int64(last.ID))
 	}
 	for i := range records {
 		item, _, err := s.conversationItem(ctx, &records[i])

@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"context"
+	"encoding/base64"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/wp-durable/wp-durable/durable"
+	"github.com/wp-durable/wp-durable/durable/model"
 	"github.com/wp-durable/wp-durable/durable/model/faux"
 	"github.com/wp-durable/wp-durable/server"
 )
@@ -126,6 +128,35 @@ func TestConversation_Update(t *testing.T) {
 	f.wait(sub.ID)
 }
 
+// (S3) Whether a conversation is busy is decided with the change, not before.
+func TestConversation_PatchCwdWhileBecomingBusy(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	f := newFixture(t, func(o *fixtureOptions) {
+		o.server.OwnsCwd = func(context.Context, string) (bool, error) {
+			close(asked)
+			return true, nil
+		}
+	})
+	c := f.conversation(nil)
+	hold := make(chan struct{})
+	f.faux.Push(faux.Step{Text: "x", Hold: hold})
+	status := make(chan int, 1)
+	var sub durable.SubmissionID
+	// While the change waits for this commit, the conversation becomes busy.
+	require.NoError(t, f.engine.Update(t.Context(), c.ID, func(_ context.Context, tx *durable.Tx) (err error) {
+		go func() {
+			status <- f.do("PATCH", path("/v1/conversations/%d", c.ID), `{"agent":{"cwd":"/home/p"}}`).status
+		}()
+		<-asked
+		sub, _, err = tx.Submit(c.ID, &durable.SubmitParams{RequestID: "r", Content: []model.Block{model.Text("go")}})
+		return err
+	}))
+	require.Equal(t, 409, <-status)
+	close(hold)
+	f.wait(sub)
+}
+
 // (S2) Lists are paged, newest conversations first.
 func TestConversation_List(t *testing.T) {
 	t.Parallel()
@@ -155,6 +186,18 @@ func TestConversation_List(t *testing.T) {
 		require.Equal(t, up[4-i], id)
 	}
 	require.Empty(t, walk("parent=1"))
+	// A cursor is of one list: its order and its filter (S2).
+	var page server.ConversationPage
+	f.do("GET", "/v1/conversations?limit=2", nil).into(200, &page)
+	f.do("GET", "/v1/conversations?order=asc&cursor="+page.Next, nil).problem(400, "invalid")
+	f.do("GET", path("/v1/conversations?parent=%d&cursor=%s", ids[0], page.Next), nil).problem(400, "invalid")
+	for _, order := range []string{"asc", "desc"} {
+		for _, at := range []string{"9223372036854775807:1", "1:9223372036854775807", "9223372036854775807:9223372036854775807"} {
+			cursor := base64.RawURLEncoding.EncodeToString([]byte("c." + order + ".0:" + at))
+			f.do("GET", "/v1/conversations?order="+order+"&cursor="+cursor, nil).into(200, &page)
+			require.Empty(t, page.Items)
+		}
+	}
 	for _, query := range []string{"limit=0", "limit=501", "limit=x", "order=up", "cursor=x", "cursor=ZTox", "cursor=Yzox", "cursor=Yzox0jI", "parent=0", "parent=-1"} {
 		f.do("GET", "/v1/conversations?"+query, nil).problem(400, "invalid")
 	}

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -65,22 +67,31 @@ func (s *Server) entryRoutes() {
 	}, []int{http.StatusNotFound}, s.getContext)
 }
 
+// list says which list of entries is asked for.
+func (in *listEntriesInput) list() string {
+	return fmt.Sprintf("e.%d.%s.%d", in.ID, in.Order, in.After)
+}
+
 func (s *Server) listEntries(ctx context.Context, in *listEntriesInput) (*entryPageOutput, error) {
 	c, err := s.engine.Conversation(ctx, durable.ConversationID(in.ID))
 	if err != nil {
 		return nil, err
 	}
+	none := &entryPageOutput{EntryPage{Items: []Entry{}}}
+	if in.After == math.MaxInt64 {
+		return none, nil
+	}
 	q := durable.EntryQuery{From: durable.EntryID(in.After) + 1, Limit: in.Limit + 1, Descending: in.Order == "desc"}
 	if in.Cursor != "" {
 		var last int64
-		if err := decodeCursor(in.Cursor, "e", &last); err != nil {
+		if err := decodeCursor(in.Cursor, in.list(), &last); err != nil {
 			return nil, err
 		}
 		switch {
 		case last < 1:
 			return nil, web.Invalid("query.cursor", "this is not a cursor of this list")
-		case q.Descending && last == 1:
-			return &entryPageOutput{EntryPage{Items: []Entry{}}}, nil
+		case last == math.MaxInt64, q.Descending && last == 1:
+			return none, nil
 		case q.Descending:
 			q.To = durable.EntryID(last - 1)
 		default:
@@ -94,7 +105,7 @@ func (s *Server) listEntries(ctx context.Context, in *listEntriesInput) (*entryP
 	out := &entryPageOutput{EntryPage{Items: []Entry{}}}
 	if len(entries) > in.Limit {
 		entries = entries[:in.Limit]
-		out.Body.Next = encodeCursor("e", int64(entries[in.Limit-1].ID))
+		out.Body.Next = encodeCursor(in.list(), int64(entries[in.Limit-1].ID))
 	}
 	for i := range entries {
 		out.Body.Items = append(out.Body.Items, wireEntry(&entries[i]))

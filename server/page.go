@@ -4,9 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/wp-durable/wp-durable/durable"
 	"github.com/wp-durable/wp-durable/server/internal/web"
 )
 
@@ -16,26 +14,26 @@ type PageParams struct {
 	Limit  int    `query:"limit" default:"50" minimum:"1" maximum:"500" doc:"Most items of a page"`
 }
 
-// The cursors are opaque to clients. Each begins with the kind of its list, so
-// that one of another list is refused.
+// The cursors are opaque to clients. Each begins with what list it is of, with
+// its owner, order and filters, so that one of another list is refused.
 
-func encodeCursor(kind string, parts ...int64) string {
-	text := kind
+func encodeCursor(list string, parts ...int64) string {
+	text := list
 	for _, p := range parts {
 		text += fmt.Sprintf(":%d", p)
 	}
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-// decodeCursor reads a cursor of a list of that kind into parts.
-func decodeCursor(cursor, kind string, parts ...*int64) error {
+// decodeCursor reads a cursor of that list into parts.
+func decodeCursor(cursor, list string, parts ...*int64) error {
 	bad := web.Invalid("query.cursor", "this is not a cursor of this list")
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return bad
 	}
 	fields := strings.Split(string(text), ":")
-	if fields[0] != kind || len(fields) != len(parts)+1 {
+	if fields[0] != list || len(fields) != len(parts)+1 {
 		return bad
 	}
 	for i, p := range parts {
@@ -44,19 +42,4 @@ func decodeCursor(cursor, kind string, parts ...*int64) error {
 		}
 	}
 	return nil
-}
-
-func conversationCursor(rec *durable.ConversationRecord) string {
-	return encodeCursor("c", rec.CreatedAt.UnixMilli(), int64(rec.ID))
-}
-
-func parseConversationCursor(cursor string) (durable.Cursor, error) {
-	if cursor == "" {
-		return durable.Cursor{}, nil
-	}
-	var at, id int64
-	if err := decodeCursor(cursor, "c", &at, &id); err != nil {
-		return durable.Cursor{}, err
-	}
-	return durable.Cursor{CreatedAt: time.UnixMilli(at).UTC(), ID: id}, nil
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -256,6 +257,20 @@ func TestEntries(t *testing.T) {
 	require.Len(t, down, len(all))
 	require.Equal(t, all[3:], walk(fmt.Sprintf("limit=1&after=%d", all[2])))
 	require.Empty(t, walk(fmt.Sprintf("after=%d", all[len(all)-1])))
+	// A cursor is of one list: its conversation, its order and its filter (S2).
+	var first server.EntryPage
+	f.do("GET", path("/v1/conversations/%d/entries?limit=2", c.ID), nil).into(200, &first)
+	f.do("GET", path("/v1/conversations/%d/entries?order=desc&cursor=%s", c.ID, first.Next), nil).problem(400, "invalid")
+	f.do("GET", path("/v1/conversations/%d/entries?after=1&cursor=%s", c.ID, first.Next), nil).problem(400, "invalid")
+	f.do("GET", path("/v1/conversations/%d/entries?cursor=%s", f.conversation(nil).ID, first.Next), nil).problem(400, "invalid")
+	f.do("GET", path("/v1/conversations?cursor=%s", first.Next), nil).problem(400, "invalid")
+	require.Empty(t, walk("after=9223372036854775807"), "nothing is behind the greatest id")
+	for _, order := range []string{"asc", "desc"} {
+		cursor := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "e.%d.%s.0:9223372036854775807", c.ID, order))
+		var page server.EntryPage
+		f.do("GET", path("/v1/conversations/%d/entries?order=%s&cursor=%s", c.ID, order, cursor), nil).into(200, &page)
+		require.Empty(t, page.Items)
+	}
 	for _, query := range []string{"cursor=YzoxOjI", "cursor=!", "limit=0", "order=x", "after=-1"} {
 		f.do("GET", path("/v1/conversations/%d/entries?%s", c.ID, query), nil).problem(400, "invalid")
 	}
