@@ -12,6 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// (S1.3) A setting that holds a secret would be lost: the start says so.
+func TestSecrets_InSetting(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := defaults(filepath.Join(dir, token), "SOME_OTHER", "x"+token)
+	for _, args := range [][]string{nil, {"--token", token}} {
+		if args != nil {
+			delete(env, "WP_DURABLE_TOKEN")
+		}
+		p := launch(t, env, args...)
+		require.Equal(t, 1, p.wait())
+		require.Contains(t, p.stderr.String(), "WP_DURABLE_DATA_DIR: its value holds that of WP_DURABLE_TOKEN")
+		require.NotContains(t, p.stdout.String()+p.stderr.String(), token)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
 // (S1.3) No secret is in what others can see of the process, in a command's
 // environment, in any body, log or file.
 func TestSecrets(t *testing.T) {

@@ -25,6 +25,8 @@ type Environment struct {
 	// Dropped names variables that were no secrets by name, but whose values
 	// held one. They are gone.
 	Dropped []string
+	// Copied names, for each of them, the variable whose secret it held.
+	Copied map[string]string
 
 	public map[string]string
 	secret map[string]string
@@ -64,6 +66,7 @@ type sealed struct {
 	Env     map[string]string `json:"env"`
 	Flags   map[string]string `json:"flags"`
 	Dropped []string          `json:"dropped"`
+	Copied  map[string]string `json:"copied"`
 }
 
 // marker is the variable that tells the second start where the secrets are.
@@ -92,7 +95,7 @@ func Capture(opts *CaptureOptions) (*Environment, error) {
 		if err != nil {
 			return nil, fmt.Errorf("capture secrets: %w", err)
 		}
-		env.secret, env.flags, env.Dropped = s.Env, s.Flags, s.Dropped
+		env.secret, env.flags, env.Dropped, env.Copied = s.Env, s.Flags, s.Dropped, s.Copied
 		env.public = pairs(os.Environ())
 		return env, protect()
 	}
@@ -134,22 +137,30 @@ func (e *Environment) split(all map[string]string, secret func(string) bool) {
 
 // dropCopies drops variables that repeat a secret under another name.
 func (e *Environment) dropCopies() {
+	e.Copied = map[string]string{}
 	for name, value := range e.public {
-		if e.holdsSecret(value) {
+		if of := e.secretIn(value); of != "" {
 			delete(e.public, name)
 			e.Dropped = append(e.Dropped, name)
+			e.Copied[name] = of
 		}
 	}
 	slices.Sort(e.Dropped)
 }
 
-func (e *Environment) holdsSecret(value string) bool {
+// secretIn returns the first variable, by name, whose secret is in value; empty
+// when there is none.
+func (e *Environment) secretIn(value string) string {
+	var found []string
 	for _, m := range []map[string]string{e.secret, e.flags} {
-		for _, s := range m {
+		for name, s := range m {
 			if len(s) >= MinLength && strings.Contains(value, s) {
-				return true
+				found = append(found, name)
 			}
 		}
 	}
-	return false
+	if len(found) == 0 {
+		return ""
+	}
+	return slices.Min(found)
 }

@@ -17,7 +17,7 @@ const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_
 // leave executes the program again without the secrets. It returns only when
 // that was not possible.
 func (e *Environment) leave() error {
-	data, err := json.Marshal(sealed{Env: e.secret, Flags: e.flags, Dropped: e.Dropped})
+	data, err := json.Marshal(sealed{Env: e.secret, Flags: e.flags, Dropped: e.Dropped, Copied: e.Copied})
 	if err != nil {
 		return fmt.Errorf("capture secrets: %w", err)
 	}

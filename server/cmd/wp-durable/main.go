@@ -139,15 +139,35 @@ func modelsFile(args []string) string {
 	return os.Getenv("WP_DURABLE_MODELS_FILE")
 }
 
-// config makes the configuration out of flags and environment.
-func (p *program) config(flags *config.FlagSet) (*config.Config, error) {
+// given returns the flags that were given, by the name of their variable.
+func (p *program) given(flags *config.FlagSet) map[string]string {
 	values := flags.Values()
 	for _, v := range p.table.Vars() {
 		if value, ok := p.env.Flag(v.Name); ok {
 			values[v.Name] = value
 		}
 	}
-	return p.table.Load(config.Source{Lookup: p.env.Lookup, Names: p.env.Names(), Flags: values})
+	return values
+}
+
+// config makes the configuration out of flags and environment.
+func (p *program) config(flags *config.FlagSet) (*config.Config, error) {
+	if err := p.refuseCopies(); err != nil {
+		return nil, err
+	}
+	return p.table.Load(config.Source{Lookup: p.env.Lookup, Names: p.env.Names(), Flags: p.given(flags)})
+}
+
+// refuseCopies stops a start that would go on without a setting, because its
+// value holds a secret and had to leave the environment.
+func (p *program) refuseCopies() error {
+	var errs []error
+	for _, name := range p.env.Dropped {
+		if p.table.Has(name) {
+			errs = append(errs, fmt.Errorf("%s: its value holds that of %s, which is a secret: change one of them", name, p.env.Copied[name]))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // version is that of the module, or of the commit it was built from.
