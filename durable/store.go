@@ -53,7 +53,9 @@ type Committer interface {
 }
 
 // Batch is what one commit writes: records of one tree, and beside them global
-// documents and claims.
+// documents and claims. A batch that stores a task as terminal also ends what
+// was the task's alone: its documents of ScopeTask, with their history, and its
+// partial, those of the same batch included.
 type Batch struct {
 	Fence Fence
 
@@ -73,8 +75,11 @@ type Fence struct {
 	Epoch int64
 }
 
-// DocumentWrite creates, replaces or deletes one document.
+// DocumentWrite creates, replaces or deletes one document; a batch has at most
+// one for each.
 type DocumentWrite struct {
+	// Record is the document. The store counts its Revision: what is given is
+	// ignored.
 	Record DocRecord
 	// At is, for a rewindable document, the place of this version among the
 	// entries of its conversation: GetAsOf an entry e sees the version with
