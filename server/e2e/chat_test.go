@@ -109,6 +109,48 @@ func TestChat_StaleServer(t *testing.T) {
 	}
 }
 
+// (S1.1) A chat says whom it talks to, and talks to nobody else than it was
+// told to.
+func TestChat_Where(t *testing.T) {
+	t.Parallel()
+	data, elsewhere := folder(t), folder(t)
+	answers := script(t, `{"rules":[{"when":"","text":"hello from the script"}]}`)
+	env := defaults(data, "WP_DURABLE_FAUX_SCRIPT", answers, "WP_DURABLE_TOKEN", "")
+	other := defaults(elsewhere, "WP_DURABLE_FAUX_SCRIPT", answers, "WP_DURABLE_TOKEN", "")
+	const embedded = "no server here, running the engine in this program"
+
+	_, errOut, status := chat(t, env, "", "hi")
+	require.Equal(t, 0, status, errOut)
+	require.Contains(t, errOut, embedded)
+	_, errOut, status = chat(t, env, "", "--token", "some-other-token", "hi")
+	require.Equal(t, 1, status)
+	require.Contains(t, errOut, "--token: no server of the data folder")
+
+	p := serve(t, env)
+	kept, err := os.ReadFile(data + "/token")
+	require.NoError(t, err)
+	p.token = strings.TrimSpace(string(kept))
+	addr := strings.TrimPrefix(p.base, "http://")
+	for _, args := range [][]string{{"hi"}, {"--addr", addr, "hi"}, {"--addr=", "--token=", "hi"}} {
+		_, errOut, status = chat(t, env, "", args...)
+		require.Equal(t, 0, status, errOut)
+		require.Contains(t, errOut, "connected to "+p.base+"\n")
+	}
+	_, errOut, status = chat(t, other, "", "--addr", addr, "hi")
+	require.Equal(t, 1, status)
+	require.Contains(t, errOut, "give its token")
+	out, errOut, status := chat(t, other, "", "--addr", addr, "--token", p.token, "hi")
+	require.Equal(t, 0, status, errOut)
+	require.Contains(t, errOut, "connected to "+p.base+"\n")
+	require.Equal(t, "hello from the script\n", out)
+	require.NoFileExists(t, elsewhere+"/wp-durable.db", "nothing was run here")
+	p.kill()
+	_, errOut, status = chat(t, env, "", "--addr", addr, "hi")
+	require.Equal(t, 1, status)
+	require.Contains(t, errOut, "--addr: no server at "+addr)
+	require.NotContains(t, errOut, embedded)
+}
+
 // (S1.1) Ctrl-C aborts the run, a second one leaves.
 func TestChat_Interrupt(t *testing.T) {
 	t.Parallel()

@@ -78,7 +78,7 @@ func TestStart_Refused(t *testing.T) {
 		{"corrupt database", []string{"WP_DURABLE_DATABASE_URL", corrupt}, nil, 1, []string{corrupt, "unchanged"}},
 		{"unisolated without faux", []string{"WP_DURABLE_FAUX", ""}, nil, 1, []string{"WP_DURABLE_TEST_UNISOLATED", "WP_DURABLE_FAUX"}},
 		{"unknown flag", nil, []string{"--adr=x"}, 2, []string{"--adr"}},
-		{"secret flag", nil, []string{"--openai-api-key=short"}, 1, []string{"OPENAI_API_KEY"}},
+		{"secret flag", nil, []string{"--openai-api-key=short"}, 1, []string{"--openai-api-key"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

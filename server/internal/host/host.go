@@ -271,19 +271,32 @@ func (h *Host) Welcome() string {
 	default:
 		line("token", " in %s", filepath.Join(h.dataDir, tokenName))
 	}
-	fmt.Fprintf(&b, "\nTry it:\n\n  curl http://%s/v1/submit -H \"authorization: Bearer %s\" -H 'content-type: application/json' -d '{\"requestId\":\"hello-1\",\"content\":\"Hello\"}'\n\nor talk to it in another terminal:\n\n  %s\n", h.Addr(), show, h.chatCommand())
+	fmt.Fprintf(&b, "\nTry it:\n\n  curl http://%s/v1/submit -H \"authorization: Bearer %s\" -H 'content-type: application/json' -d '{\"requestId\":\"hello-1\",\"content\":\"Hello\"}'\n\nor talk to it in another terminal:\n\n  %s\n", h.Addr(), show, ChatCommand(h.opts.Program, h.config.DataDir))
 	return b.String()
 }
 
-// chatCommand returns the command line that talks to this server from the same
-// folder: the program as it was called, and the data folder when it is another
+// ChatCommand returns the command line that talks to the server of a data
+// folder: the program as it was called, and the folder when it is not the usual
 // one.
-func (h *Host) chatCommand() string {
-	command := quote(cmp.Or(h.opts.Program, "wp-durable")) + " chat"
-	if h.config.DataDir != config.Default().DataDir {
-		command += " --data-dir " + quote(h.dataDir)
+func ChatCommand(program, dataDir string) string {
+	command := quote(cmp.Or(program, "wp-durable")) + " chat"
+	if dataDir != config.Default().DataDir {
+		command += " --data-dir " + quote(dataDir)
 	}
 	return command
+}
+
+// Notes returns what a person who talks to this host has to know: why there are
+// no tools, and no answers.
+func (h *Host) Notes() []string {
+	var notes []string
+	if !h.work.available() {
+		notes = append(notes, "tools "+h.toolsReason())
+	}
+	if m := h.models.Missing(); m != nil {
+		notes = append(notes, fmt.Sprintf("no credential for %s: set %s", m.Provider, m.Variable))
+	}
+	return notes
 }
 
 // quote makes a path one word of a shell command inside double quotes.

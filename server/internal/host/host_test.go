@@ -20,6 +20,7 @@ import (
 
 	"github.com/wp-durable/wp-durable/durable"
 	"github.com/wp-durable/wp-durable/durable/env"
+	"github.com/wp-durable/wp-durable/durable/env/local"
 	"github.com/wp-durable/wp-durable/durable/memstore"
 	"github.com/wp-durable/wp-durable/durable/model"
 	"github.com/wp-durable/wp-durable/server/internal/config"
@@ -140,6 +141,7 @@ func TestHost_Welcome(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, h.Welcome(), "listening http://"+h.Addr()+"\n")
 	require.Contains(t, h.Welcome(), "model     deepseek/x: no credential for deepseek: set DEEPSEEK_API_KEY\n")
+	require.Contains(t, h.Notes(), "no credential for deepseek: set DEEPSEEK_API_KEY")
 	require.Contains(t, h.Welcome(), "\n  '/opt/the program' chat --data-dir "+c.DataDir+"\n")
 	h.config.DataDir, h.opts.Program = config.Default().DataDir, ""
 	require.Contains(t, h.Welcome(), "\n  wp-durable chat\n")
@@ -250,6 +252,53 @@ func TestMaskedEnv(t *testing.T) {
 	require.EqualValues(t, 5, skips)
 	_, err = e.Exec(t.Context(), env.ExecRequest{})
 	require.NoError(t, err)
+}
+
+// (S1.3) The file with the whole output of a command holds no secret, also when
+// the command was aborted; without secrets it is left alone.
+func TestMaskedEnv_Spill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain, err := local.New(dir, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, plain.Close()) })
+	e := maskedEnv{plain, redactor(t)}
+	long := strings.Repeat("x", 40_000)
+	run := func(e maskedEnv, ctx context.Context, name, command string, output func(env.Stream, string, int64, int64)) env.ExecResult {
+		res, err := e.Exec(ctx, env.ExecRequest{Command: command, Spill: &env.Spill{AfterBytes: 1, Name: name}, Output: output})
+		if ctx.Err() == nil {
+			require.NoError(t, err)
+		}
+		return res
+	}
+	file := func(res env.ExecResult) string {
+		text, err := os.ReadFile(filepath.Join(dir, res.SpillPath))
+		require.NoError(t, err)
+		require.EqualValues(t, len(text), res.SpillBytes)
+		return string(text)
+	}
+	printed := "printf %s%s%s " + long + secret[:5] + " " + secret[5:] + " end"
+	require.Equal(t, long+"[redacted]end", file(run(e, t.Context(), "a.log", printed, nil)))
+	require.Equal(t, long+"end", file(run(e, t.Context(), "b.log", "printf %s%s "+long+" end", nil)))
+
+	ctx, abort := context.WithCancel(t.Context())
+	res := run(e, ctx, "c.log", "printf %s "+secret+"; exec sleep 3600", func(env.Stream, string, int64, int64) { abort() })
+	require.Equal(t, "[redacted]", file(res))
+
+	// One that cannot be masked is removed; one without secrets is not written.
+	e = maskedEnv{readOnly{plain}, redactor(t)}
+	res = run(e, t.Context(), "d.log", printed, nil)
+	require.Empty(t, res.SpillPath)
+	require.Contains(t, res.SpillError, "disk full")
+	require.NoFileExists(t, filepath.Join(dir, ".tmp", "d.log"))
+	require.Equal(t, "fine", file(run(e, t.Context(), "e.log", "printf fine", nil)))
+}
+
+// readOnly is an environment that writes nothing.
+type readOnly struct{ env.Environment }
+
+func (readOnly) Write(context.Context, string, io.Reader, env.WriteOptions) error {
+	return errors.New("disk full")
 }
 
 // (S1.3) A tool result holds no secret.
