@@ -395,6 +395,15 @@ func TestStream_ShowsWhatIsNoSecretAtOnce(t *testing.T) {
 	require.Empty(t, s.End())
 	require.Empty(t, s.Next("sk-"))
 	require.Equal(t, "sk-", s.End())
+	require.True(t, s.Found(), "in the text before")
+	s = r.Stream()
+	require.Empty(t, s.Next(apiKey[:9]))
+	require.False(t, s.Found())
+	require.Empty(t, s.Next(apiKey[9:20]))
+	require.Equal(t, apiKey[:20], s.End())
+	require.False(t, s.Found())
+	require.Equal(t, Mask, s.Next(apiKey)+s.End())
+	require.True(t, s.Found())
 }
 
 // A cut next to an escape does not make its characters text.

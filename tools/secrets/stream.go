@@ -9,8 +9,9 @@ import (
 // Stream masks one text that comes in pieces. It is not safe for concurrent
 // use.
 type Stream struct {
-	r *Redactor
-	k masker
+	r     *Redactor
+	k     masker
+	found bool // in texts that are over
 }
 
 // Stream returns a masker for a text that comes in pieces.
@@ -48,11 +49,16 @@ func (s *Stream) End() string {
 	m := s.r.load()
 	k := s.k
 	s.k = masker{json: k.json}
-	if m == nil || len(k.held) == 0 {
-		return ""
+	var rest []byte
+	if m != nil && len(k.held) > 0 {
+		rest = k.next(m, nil, nil, true)
 	}
-	return string(k.next(m, nil, nil, true))
+	s.found = s.found || k.found
+	return string(rest)
 }
+
+// Found reports whether a secret was masked so far, in any text.
+func (s *Stream) Found() bool { return s.found || s.k.found }
 
 // Writer masks what is written through it, also where a secret is split
 // between writes. It is safe for concurrent use, but writes of several texts

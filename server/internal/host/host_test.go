@@ -264,7 +264,7 @@ func TestMaskedEnv_Spill(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, plain.Close()) })
 	e := maskedEnv{plain, redactor(t)}
 	long := strings.Repeat("x", 40_000)
-	run := func(e maskedEnv, ctx context.Context, name, command string, output func(env.Stream, string, int64, int64)) env.ExecResult {
+	run := func(ctx context.Context, e maskedEnv, name, command string, output func(env.Stream, string, int64, int64)) env.ExecResult {
 		res, err := e.Exec(ctx, env.ExecRequest{Command: command, Spill: &env.Spill{AfterBytes: 1, Name: name}, Output: output})
 		if ctx.Err() == nil {
 			require.NoError(t, err)
@@ -278,20 +278,20 @@ func TestMaskedEnv_Spill(t *testing.T) {
 		return string(text)
 	}
 	printed := "printf %s%s%s " + long + secret[:5] + " " + secret[5:] + " end"
-	require.Equal(t, long+"[redacted]end", file(run(e, t.Context(), "a.log", printed, nil)))
-	require.Equal(t, long+"end", file(run(e, t.Context(), "b.log", "printf %s%s "+long+" end", nil)))
+	require.Equal(t, long+"[redacted]end", file(run(t.Context(), e, "a.log", printed, nil)))
+	require.Equal(t, long+"end", file(run(t.Context(), e, "b.log", "printf %s%s "+long+" end", nil)))
 
 	ctx, abort := context.WithCancel(t.Context())
-	res := run(e, ctx, "c.log", "printf %s "+secret+"; exec sleep 3600", func(env.Stream, string, int64, int64) { abort() })
+	res := run(ctx, e, "c.log", "printf %s "+secret+"; exec sleep 3600", func(env.Stream, string, int64, int64) { abort() })
 	require.Equal(t, "[redacted]", file(res))
 
 	// One that cannot be masked is removed; one without secrets is not written.
 	e = maskedEnv{readOnly{plain}, redactor(t)}
-	res = run(e, t.Context(), "d.log", printed, nil)
+	res = run(t.Context(), e, "d.log", printed, nil)
 	require.Empty(t, res.SpillPath)
 	require.Contains(t, res.SpillError, "disk full")
 	require.NoFileExists(t, filepath.Join(dir, ".tmp", "d.log"))
-	require.Equal(t, "fine", file(run(e, t.Context(), "e.log", "printf fine", nil)))
+	require.Equal(t, "fine", file(run(t.Context(), e, "e.log", "printf fine", nil)))
 }
 
 // readOnly is an environment that writes nothing.

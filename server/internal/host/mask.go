@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"time"
 
 	"github.com/wp-durable/wp-durable/durable"
 	"github.com/wp-durable/wp-durable/durable/env"
@@ -54,7 +56,8 @@ func maskError(err error, r *secrets.Redactor) error {
 	return err
 }
 
-// maskedEnv is an environment whose commands' output holds no secret.
+// maskedEnv is an environment whose commands' output holds no secret: neither
+// what is shown nor the file with the whole of it.
 type maskedEnv struct {
 	env.Environment
 	r *secrets.Redactor
@@ -63,6 +66,14 @@ type maskedEnv struct {
 // Exec runs a command. What it prints is passed on as it comes, but for the
 // end of a piece that may be the beginning of a secret.
 func (e maskedEnv) Exec(ctx context.Context, req env.ExecRequest) (env.ExecResult, error) {
+	res, err := e.exec(ctx, req)
+	if res.SpillPath != "" {
+		e.maskSpill(ctx, &res)
+	}
+	return res, err
+}
+
+func (e maskedEnv) exec(ctx context.Context, req env.ExecRequest) (env.ExecResult, error) {
 	if req.Output == nil {
 		return e.Environment.Exec(ctx, req)
 	}
@@ -90,4 +101,82 @@ func (e maskedEnv) Exec(ctx context.Context, req env.ExecRequest) (env.ExecResul
 	end(env.Stdout)
 	end(env.Stderr)
 	return res, err
+}
+
+// spillTimeout is how long the file of a command's whole output may take to be
+// masked. The command may have been aborted: the file must be masked all the
+// same.
+const spillTimeout = time.Minute
+
+// maskSpill replaces the file with a command's whole output by one without
+// secrets, when it holds any. A file that cannot be masked is removed.
+func (e maskedEnv) maskSpill(ctx context.Context, res *env.ExecResult) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spillTimeout)
+	defer cancel()
+	size, err := e.rewriteSpill(ctx, res.SpillPath)
+	if err == nil {
+		res.SpillBytes = size
+		return
+	}
+	res.SpillError = "it could not be masked: " + e.r.String(err.Error())
+	if err := e.Remove(ctx, res.SpillPath); err != nil {
+		res.SpillError += "; it could not be removed: " + e.r.String(err.Error())
+	}
+	res.SpillPath, res.SpillBytes = "", 0
+}
+
+// rewriteSpill returns the size of the file afterwards. Most hold no secret and
+// are only read.
+func (e maskedEnv) rewriteSpill(ctx context.Context, path string) (int64, error) {
+	found, size, err := e.readSpill(ctx, path, func(r io.Reader) error {
+		_, err := io.Copy(io.Discard, r)
+		return err
+	})
+	if err != nil || !found {
+		return size, err
+	}
+	_, size, err = e.readSpill(ctx, path, func(r io.Reader) error {
+		return e.Write(ctx, path, r, env.WriteOptions{})
+	})
+	return size, err
+}
+
+// readSpill hands a file to read, masked, and returns whether it holds a secret
+// and its masked size.
+func (e maskedEnv) readSpill(ctx context.Context, path string, read func(io.Reader) error) (found bool, size int64, err error) {
+	f, err := e.Open(ctx, path)
+	if err != nil {
+		return false, 0, err
+	}
+	r := &maskedReader{src: f, stream: e.r.Stream()}
+	err = errors.Join(read(r), f.Close())
+	return r.stream.Found(), r.size, err
+}
+
+// maskedReader reads a text without its secrets.
+type maskedReader struct {
+	src    io.Reader
+	stream *secrets.Stream
+	ready  string // masked, not read yet
+	end    error  // of src
+	size   int64  // read so far
+	piece  [32 << 10]byte
+}
+
+func (r *maskedReader) Read(p []byte) (int, error) {
+	for r.ready == "" {
+		if r.end != nil {
+			return 0, r.end
+		}
+		var n int
+		n, r.end = r.src.Read(r.piece[:])
+		r.ready = r.stream.Next(string(r.piece[:n]))
+		if r.end != nil {
+			r.ready += r.stream.End()
+		}
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	r.size += int64(n)
+	return n, nil
 }
