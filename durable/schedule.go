@@ -95,8 +95,6 @@ func (e *Engine) definition(rec *TaskRecord) (*taskDef, string) {
 // timers of those that wait for a time. The caller holds mu.
 func (t *tree) schedule() {
 	e := t.e
-	recovered := t.recovering
-	t.recovering = false
 	if e.dead() {
 		return
 	}
@@ -116,13 +114,16 @@ func (t *tree) schedule() {
 			t.noteBlocked(rec, nil, blocked)
 			continue
 		}
-		delete(t.blocked, id)
+		if act != actOrphan { // which must say why
+			delete(t.blocked, id)
+		}
 		h := &taskHandle{id: id, cancel: func(error) {}}
 		if !e.begin() {
 			return
 		}
 		t.runs[id] = h
-		again := recovered && rec.State.Status == TaskRunning
+		again := t.recovered[id]
+		delete(t.recovered, id)
 		go func() {
 			defer e.wg.Done()
 			t.run(h, again)

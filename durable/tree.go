@@ -23,9 +23,9 @@ type tree struct {
 	loaded bool
 	// fresh: just read, what the store leaves open is not derived yet.
 	fresh bool
-	// recovering: read for the first time, so that a running task is one that
-	// another process began.
-	recovering bool
+	// recovered holds the tasks that another process may have begun and that
+	// have not run in this one.
+	recovered map[TaskID]bool
 	// newborn: its first commit is not stored, so that there is nothing to read.
 	newborn bool
 	// unresolved is a batch of which nobody knows whether it is stored, and
@@ -246,8 +246,9 @@ func (t *tree) read(ctx context.Context) error {
 		timer.Stop()
 		delete(t.timers, id)
 	}
-	if t.runs == nil {
-		t.recovering = true
+	first := t.runs == nil
+	if first {
+		t.recovered = map[TaskID]bool{}
 		t.runs = map[TaskID]*taskHandle{}
 		t.timers = map[TaskID]Timer{}
 		t.blocked = map[TaskID]blockedTask{}
@@ -264,6 +265,9 @@ func (t *tree) read(ctx context.Context) error {
 	for i := range tasks {
 		rec := &tasks[i]
 		t.tasks[rec.ID] = rec
+		if s := rec.State.Status; first && (s == TaskPending || s == TaskRunning) {
+			t.recovered[rec.ID] = true
+		}
 		if c := t.convs[rec.ConversationID]; c != nil && len(partials[rec.ID]) > 0 {
 			c.outputs[rec.ID] = newLiveOutput(rec, partials[rec.ID])
 		}
