@@ -81,7 +81,10 @@ func TestConversation_CreateRefuses(t *testing.T) {
 	require.Contains(t, p["error"], "there are faux, keyless")
 	p = f.do("GET", "/v1/conversations/99", nil).problem(404, "not_found")
 	require.Equal(t, "conversation 99: not found", p["error"])
-	f.do("GET", "/v1/conversations?limt=3", nil).problem(400, "invalid")
+	for _, route := range []string{"/v1/conversations?limt=3", "/v1/submissions/1/stream?after=1", "/healthz?x", "/openapi.json?x=1"} {
+		p = f.do("GET", route, nil).problem(400, "invalid")
+		require.Contains(t, p["errors"].([]any)[0].(map[string]any)["location"], "query.", route)
+	}
 	f.do("GET", "/v1/conversations/0", nil).problem(400, "invalid")
 	f.do("GET", "/v1/conversations/x", nil).problem(400, "invalid")
 	f.do("PATCH", "/v1/conversations/99", `{}`).problem(404, "not_found")
