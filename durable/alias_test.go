@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -216,14 +217,24 @@ func TestAlias_Payloads(t *testing.T) {
 		require.Equal(t, []string{"result"}, early.results())
 		require.Equal(t, []string{"result"}, listen(r, s).end().results())
 		w.mu.Lock()
-		for _, ev := range w.events {
+		seen := slices.Clone(w.events)
+		w.mu.Unlock()
+		// What is kept for readers that come back is as it was, too.
+		n := len(seen)
+		for ev, err := range c.Events(r.ctx, seen[0].ID) {
+			require.NoError(t, err)
+			if seen = append(seen, ev); ev.ID == seen[n-1].ID {
+				break
+			}
+		}
+		require.Len(t, seen, 2*n-1)
+		for _, ev := range seen {
 			raw, err := json.Marshal(ev.Data)
 			require.NoError(t, err, "%s", ev.Type)
 			require.NotContains(t, string(raw), "spoiled", "%s", ev.Type)
 			require.NotContains(t, string(raw), "###", "%s", ev.Type)
 			require.NotRegexp(t, `[:,[]-1`, string(raw), "%s", ev.Type)
 		}
-		w.mu.Unlock()
 		require.JSONEq(t, `{"a":1}`, string(r.record(s).HostData))
 		rec := c.Record()
 		rec.TreeID = 0
