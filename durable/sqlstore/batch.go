@@ -18,22 +18,17 @@ type row interface {
 func encodeBatch(b *durable.Batch) (rows []row, size int, err error) {
 	rows = make([]row, 0, len(b.Claims)+len(b.Documents)+len(b.Conversations)+len(b.Entries)+
 		len(b.Submissions)+len(b.Partials)+len(b.Tasks))
-	for i, c := range b.Claims {
-		for _, o := range b.Claims[:i] {
-			if o.Scope == c.Scope && o.Key == c.Key {
-				return nil, 0, fmt.Errorf("claim %s %q is made twice", c.Scope, c.Key)
-			}
-		}
+	if c, ok := twice(b.Claims, func(c *durable.Claim) [2]string { return [2]string{c.Scope, c.Key} }); ok {
+		return nil, 0, fmt.Errorf("claim %s %q is made twice", c.Scope, c.Key)
+	}
+	for _, c := range b.Claims {
 		rows = append(rows, claimRow(c))
 	}
+	if w, ok := twice(b.Documents, func(w *durable.DocumentWrite) durable.DocKey { return w.Record.DocKey }); ok {
+		return nil, 0, fmt.Errorf("%s is written twice", describe(w.Record.DocKey))
+	}
 	for i := range b.Documents {
-		w := &b.Documents[i]
-		for j := range b.Documents[:i] {
-			if b.Documents[j].Record.DocKey == w.Record.DocKey {
-				return nil, 0, fmt.Errorf("%s is written twice", describe(w.Record.DocKey))
-			}
-		}
-		r, err := encodeDocument(w)
+		r, err := encodeDocument(&b.Documents[i])
 		if err != nil {
 			return nil, 0, err
 		}
@@ -72,4 +67,20 @@ func encodeBatch(b *durable.Batch) (rows []row, size int, err error) {
 		rows, size = append(rows, r), size+len(r.record)
 	}
 	return rows, size, nil
+}
+
+// twice returns a value whose key another one has before it.
+func twice[T any, K comparable](all []T, key func(*T) K) (v T, ok bool) {
+	if len(all) < 2 {
+		return v, false
+	}
+	seen := make(map[K]bool, len(all))
+	for i := range all {
+		k := key(&all[i])
+		if seen[k] {
+			return all[i], true
+		}
+		seen[k] = true
+	}
+	return v, false
 }

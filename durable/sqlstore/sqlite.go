@@ -4,11 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"embed"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/schema"
@@ -19,9 +17,6 @@ import (
 // SQLiteApplicationID is the application_id of the databases of this package:
 // "wpdu" in ASCII.
 const SQLiteApplicationID = 0x77706475
-
-//go:embed schema/sqlite/*.sql
-var sqliteSchema embed.FS
 
 // SQLite is a database that a driver package has made ready for [NewSQLite]:
 // locked against other processes, and in WAL mode.
@@ -50,6 +45,9 @@ type SQLite struct {
 func NewSQLite(ctx context.Context, db *SQLite) (*Store, error) {
 	s, err := newSQLite(ctx, db)
 	if err != nil {
+		if (sqlite{}).classify(err) == classCorrupt {
+			err = fmt.Errorf("%w: %w", durable.ErrStoreCorrupt, err)
+		}
 		return nil, errors.Join(err, db.Release())
 	}
 	return s, nil
@@ -113,138 +111,6 @@ func upgradeSQLite(ctx context.Context, connector driver.Connector, read *sql.DB
 		return fmt.Errorf("open for reading: %w", err)
 	}
 	return nil
-}
-
-// CheckSQLite looks at a database without writing, before anything else opens
-// it. A newer one is ErrStoreNewer, one that is damaged or not of this package
-// ErrStoreCorrupt.
-func CheckSQLite(ctx context.Context, db *sql.DB) error {
-	err := checkSQLite(ctx, db)
-	if d := (sqlite{}); err != nil && d.classify(err) == classCorrupt {
-		// Say more than that a page could not be read.
-		if found := quickCheck(ctx, db); found != "" {
-			err = fmt.Errorf("%w: %s", err, found)
-		}
-		return fmt.Errorf("%w: %w", durable.ErrStoreCorrupt, err)
-	}
-	return err
-}
-
-func checkSQLite(ctx context.Context, db *sql.DB) error {
-	var application, version int
-	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&application); err != nil {
-		return fmt.Errorf("read application id: %w", err)
-	}
-	if application != SQLiteApplicationID {
-		return fmt.Errorf("%w: database of another application (application_id %#x)", durable.ErrStoreCorrupt, application)
-	}
-	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return fmt.Errorf("read schema version: %w", err)
-	}
-	scripts, err := sqliteMigrations()
-	if err != nil {
-		return err
-	}
-	if version > len(scripts) {
-		return fmt.Errorf("%w: schema version %d, this program knows %d", durable.ErrStoreNewer, version, len(scripts))
-	}
-	// Touch the first page of every table.
-	names, err := texts(ctx, db, "SELECT name FROM sqlite_schema WHERE type = 'table'")
-	if err != nil {
-		return fmt.Errorf("read schema: %w", err)
-	}
-	for _, name := range names {
-		var n int
-		q := `SELECT count(*) FROM (SELECT 1 FROM "` + strings.ReplaceAll(name, `"`, `""`) + `" LIMIT 1)`
-		if err := db.QueryRowContext(ctx, q).Scan(&n); err != nil {
-			return fmt.Errorf("read table %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// quickCheck returns what is wrong with a damaged database, as far as SQLite
-// can still tell.
-func quickCheck(ctx context.Context, db *sql.DB) string {
-	found, _ := texts(ctx, db, "PRAGMA quick_check(3)") // what it found before an error is enough
-	return strings.Join(found, "; ")
-}
-
-// texts returns the one column of a query's rows.
-func texts(ctx context.Context, db *sql.DB, query string) (out []string, err error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return out, err
-		}
-		out = append(out, text)
-	}
-	return out, rows.Err()
-}
-
-// sqliteMigrations are the scripts that lead from each schema version to the
-// next, the first from an empty database to version 1.
-func sqliteMigrations() ([]string, error) {
-	files, err := sqliteSchema.ReadDir("schema/sqlite")
-	if err != nil {
-		return nil, fmt.Errorf("read migrations: %w", err)
-	}
-	scripts := make([]string, len(files))
-	for i := range files {
-		script, err := sqliteSchema.ReadFile(fmt.Sprintf("schema/sqlite/%04d.sql", i+1))
-		if err != nil {
-			return nil, fmt.Errorf("read migrations: %w", err)
-		}
-		scripts[i] = string(script)
-	}
-	return scripts, nil
-}
-
-// MigrateSQLite brings an empty database, or one of an older version, to the
-// schema of this version, each step in one transaction.
-func MigrateSQLite(ctx context.Context, db *sql.DB) error {
-	scripts, err := sqliteMigrations()
-	if err != nil {
-		return err
-	}
-	return migrateSQLite(ctx, db, scripts)
-}
-
-func migrateSQLite(ctx context.Context, db *sql.DB, scripts []string) error {
-	var version int
-	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return fmt.Errorf("read schema version: %w", err)
-	}
-	for ; version < len(scripts); version++ {
-		if err := stepSQLite(ctx, db, version+1, scripts[version]); err != nil {
-			return fmt.Errorf("migrate to schema version %d: %w", version+1, err)
-		}
-	}
-	return nil
-}
-
-func stepSQLite(ctx context.Context, db *sql.DB, to int, script string) (err error) {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = tx.Rollback() // err says more; what is not committed is undone anyway
-		}
-	}()
-	stamp := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", SQLiteApplicationID, to)
-	for _, text := range []string{script, stamp} {
-		if _, err := tx.ExecContext(ctx, text); err != nil {
-			return err
-		}
-	}
-	return tx.Commit()
 }
 
 // sqlite is the dialect of SQLite, whatever the driver.
