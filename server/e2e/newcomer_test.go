@@ -43,7 +43,7 @@ func TestNewcomer(t *testing.T) {
 		require.Equal(t, fs.FileMode(0o600), info.Mode(), name)
 	}
 	var health server.Health
-	res, err := http.Get(p.base + "/healthz") //nolint:noctx // a plain request is the point
+	res, err := http.Get(p.base + "/healthz")
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	p.call(200, "GET", "/healthz", nil, &health)

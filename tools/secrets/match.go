@@ -209,7 +209,7 @@ func lengthWrapped(text []byte, p string) int {
 func (m *matcher) open(text []byte) int {
 	from := max(0, len(text)-m.longest+1)
 	fromWrapped := max(0, len(text)-(1+maxBreak)*m.longestWrapped+1)
-	if bytes.IndexAny(text[fromWrapped:], "\n\r\\") < 0 {
+	if !bytes.ContainsAny(text[fromWrapped:], "\n\r\\") {
 		fromWrapped = len(text)
 	}
 	for i := min(from, fromWrapped); i < len(text); i++ {
