@@ -122,6 +122,7 @@ func (t *tree) updateOnce(ctx context.Context, by TaskID, fn func(ctx context.Co
 		if err = fn(inner, tx); err != nil {
 			return err
 		}
+		tx.ctx = context.WithoutCancel(inner) // from here on the commit is made
 		if err = tx.settle(); err != nil {
 			return err
 		}
