@@ -142,7 +142,7 @@ func TestMasked_SideBySide(t *testing.T) {
 	for i, b := range []model.Block{
 		{Type: model.BlockText, Text: "look: s"},
 		{Type: model.BlockToolCall, ID: "a", Arguments: json.RawMessage(`{"k":"sk-very-secret"}`)},
-		{Type: model.BlockToolCall, ID: "b", Arguments: json.RawMessage(`{"k":"sk-very-secret"}`)},
+		{Type: model.BlockToolCall, ID: "b", Arguments: json.RawMessage(`{"k":"\u0073k-very-\u0073ecret"}`)},
 	} {
 		for n, d := range cut(&b, i, func(int) int { return 1 }) {
 			at := len(p.deltas)
@@ -157,6 +157,10 @@ func TestMasked_SideBySide(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[int]string{0: "look: s", 1: `{"k":"[redacted]"}`, 2: `{"k":"[redacted]"}`}, shown)
 	require.Same(t, p.msg, resp.Message, "nothing is copied")
+	p.msg = &model.Message{Content: []model.Block{{Type: model.BlockToolCall, Arguments: json.RawMessage(`{"k":"\u0073k-very-\u0073ecret"}`)}}}
+	resp, err = (&masked{p, redact}).Stream(t.Context(), &model.Request{}, func(model.Delta) {})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"k":"[redacted]"}`, string(resp.Message.Content[0].Arguments))
 }
 
 // (S1.3) A provider that repeats the key in its error, or in a block as it
