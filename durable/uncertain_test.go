@@ -183,6 +183,7 @@ func TestUncertain_EveryCommit(t *testing.T) {
 
 func uncertainRun(t *testing.T, r *rig, l *lossy) {
 	var starts atomic.Int32
+	readable := l.trees == 0
 	require.NoError(t, r.opts.Registry.Install(tools(tool("look", func(_ context.Context, call *durable.ToolCall, _ string) (durable.ToolResult, error) {
 		starts.Add(1)
 		for range 3 {
@@ -208,7 +209,7 @@ func uncertainRun(t *testing.T, r *rig, l *lossy) {
 	require.NoError(t, err)
 	require.False(t, known)
 	var live *listener
-	if l.trees == 0 { // else its reader may be told so
+	if readable { // else its reader may be told so
 		live = listen(r, s)
 	}
 	after(time.Minute)
