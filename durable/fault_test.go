@@ -76,7 +76,9 @@ func newFaultScript(t *testing.T) *faultScript {
 	s := &faultScript{
 		t: t, starts: map[string]int{}, failed: map[string]bool{}, let: make(chan struct{}),
 	}
-	spec := func(name string, replay durable.Replay) durable.ToolSpec { return durable.ToolSpec{Name: name, Replay: replay} }
+	spec := func(name string, replay durable.Replay) durable.ToolSpec {
+		return durable.ToolSpec{Name: name, Replay: replay}
+	}
 	s.group = s.groupTask()
 	s.r = newRig(t, durable.Extension{
 		Name: "x", Tasks: []durable.TaskDefinition{s.group},

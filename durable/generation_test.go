@@ -489,7 +489,9 @@ func TestGeneration_Usage(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		r := newRig(t).open()
-		use := func(n int64) *model.Usage { return &model.Usage{Input: n, Output: n, Total: 2 * n, Cost: model.Cost{Total: float64(n)}} }
+		use := func(n int64) *model.Usage {
+			return &model.Usage{Input: n, Output: n, Total: 2 * n, Cost: model.Cost{Total: float64(n)}}
+		}
 		failed := failure(model.ClassOverloaded)
 		failed.Text, failed.Usage = "x", use(10)
 		c, other := r.conversation(), r.conversation()

@@ -284,7 +284,9 @@ func (broken) Stream(context.Context, *model.Request, func(model.Delta)) (*model
 func TestSubmit_OnSettle(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
-		type settled struct{ Reasons map[durable.SubmissionID]string }
+		type settled struct {
+			Reasons map[durable.SubmissionID]string
+		}
 		doc := durable.NewDoc(durable.DocSpec[settled]{Kind: "test.settled", Scope: durable.ScopeConversation})
 		p := &puppet{}
 		r := newRig(t).provide(p)

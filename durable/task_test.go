@@ -158,7 +158,9 @@ func TestTask_Fails(t *testing.T) {
 	t.Parallel()
 	kind := phases("test.fails", map[string]func(context.Context, *stepRun) error{
 		"a": func(ctx context.Context, run *stepRun) error {
-			return move(ctx, run, func(*durable.Tx) (aStep, error) { return run.Fail(errors.New("no luck"), map[string]int{"code": 3}), nil })
+			return move(ctx, run, func(*durable.Tx) (aStep, error) {
+				return run.Fail(errors.New("no luck"), map[string]int{"code": 3}), nil
+			})
 		},
 	})
 	r := newRig(t, kinds(kind)).open()
@@ -202,7 +204,7 @@ func TestTask_Memo(t *testing.T) {
 		after(time.Minute)
 		require.Len(t, r.task(id).Memos, 2)
 		r.restart()
-		c = r.again(c)
+		r.again(c)
 		after(2 * time.Hour)
 		require.Equal(t, []int{1, 1, 1, 1}, drawn)
 		require.Empty(t, r.task(id).Memos)
@@ -449,7 +451,9 @@ func TestTask_Versions(t *testing.T) {
 		}
 		return i, n + 1000*version, nil
 	}
-	unable := func(int, json.RawMessage, json.RawMessage) (int, int, error) { return 0, 0, errors.New("cannot read that") }
+	unable := func(int, json.RawMessage, json.RawMessage) (int, int, error) {
+		return 0, 0, errors.New("cannot read that")
+	}
 	for _, tc := range []struct {
 		name   string
 		next   *durable.Task[int, int, int] // nil: none

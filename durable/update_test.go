@@ -107,9 +107,12 @@ func TestUpdate_TxDone(t *testing.T) {
 	var tx *durable.Tx
 	r.update(c, func(inner *durable.Tx) error { tx = inner; return nil })
 	for name, use := range map[string]func() error{
-		"AppendEntry":        func() error { _, err := tx.AppendEntry(c.ID(), *note("a")); return err },
-		"Task":               func() error { _, err := tx.Task(1); return err },
-		"StartTask":          func() error { _, err := durable.StartTask(tx, kind, 0, durable.TaskOptions{Conversation: c.ID()}); return err },
+		"AppendEntry": func() error { _, err := tx.AppendEntry(c.ID(), *note("a")); return err },
+		"Task":        func() error { _, err := tx.Task(1); return err },
+		"StartTask": func() error {
+			_, err := durable.StartTask(tx, kind, 0, durable.TaskOptions{Conversation: c.ID()})
+			return err
+		},
 		"Abort":              func() error { return tx.Abort(1, "") },
 		"Submit":             func() error { _, _, err := tx.Submit(c.ID(), input("", "a")); return err },
 		"CreateConversation": func() error { _, err := tx.CreateConversation(1); return err },
@@ -267,5 +270,5 @@ func TestUpdate_IDsOfATreeIncrease(t *testing.T) {
 	for i := range entries[1:] {
 		require.Greater(t, entries[i+1].ID, entries[i].ID)
 	}
-	require.Greater(t, int64(entries[2].ID), int64(first+9*block))
+	require.Greater(t, int64(entries[2].ID), first+9*block)
 }
