@@ -62,7 +62,9 @@ func TestTool_Schema(t *testing.T) {
 		return durable.TextResult(""), nil
 	})
 	given, err := durable.NewRawTool(durable.ToolSpec{Name: "given", Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","maximum":3}}}`)},
-		func(_ context.Context, _ *durable.ToolCall, args json.RawMessage) (durable.ToolResult, error) { return durable.TextResult(string(args)), nil })
+		func(_ context.Context, _ *durable.ToolCall, args json.RawMessage) (durable.ToolResult, error) {
+			return durable.TextResult(string(args)), nil
+		})
 	require.NoError(t, err)
 	r := newRig(t, tools(typed, given)).open()
 	c := r.conversation()
@@ -98,7 +100,9 @@ func TestTool_Schema(t *testing.T) {
 func TestTool_Declaration(t *testing.T) {
 	t.Parallel()
 	object := json.RawMessage(`{"type":"object"}`)
-	run := func(context.Context, *durable.ToolCall, json.RawMessage) (durable.ToolResult, error) { return durable.ToolResult{}, nil }
+	run := func(context.Context, *durable.ToolCall, json.RawMessage) (durable.ToolResult, error) {
+		return durable.ToolResult{}, nil
+	}
 	for name, spec := range map[string]durable.ToolSpec{
 		"no name":        {Parameters: object},
 		"bad name":       {Name: "a b", Parameters: object},
@@ -115,7 +119,9 @@ func TestTool_Declaration(t *testing.T) {
 	_, err := durable.NewRawTool(durable.ToolSpec{Name: "a", Parameters: object}, nil)
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	require.Panics(t, func() { tool("a b", nil) })
-	same := tool("same", func(context.Context, *durable.ToolCall, string) (durable.ToolResult, error) { return durable.ToolResult{}, nil })
+	same := tool("same", func(context.Context, *durable.ToolCall, string) (durable.ToolResult, error) {
+		return durable.ToolResult{}, nil
+	})
 	require.ErrorIs(t, durable.NewRegistry().Install(tools(same, same)), durable.ErrInvalid)
 }
 
@@ -152,7 +158,9 @@ func TestTool_Errors(t *testing.T) {
 		code string
 		want string
 	}{
-		"error": {tools(fn(func(*durable.ToolCall) (durable.ToolResult, error) { return durable.TextResult("lost"), errors.New("no luck") })),
+		"error": {tools(fn(func(*durable.ToolCall) (durable.ToolResult, error) {
+			return durable.TextResult("lost"), errors.New("no luck")
+		})),
 			durable.CodeToolError, "<harness>\n[error] no luck\n</harness>"},
 		"error after output": {tools(fn(func(call *durable.ToolCall) (durable.ToolResult, error) {
 			call.Output([]byte("so far\n"))
@@ -588,7 +596,9 @@ func TestTool_Content(t *testing.T) {
 	require.Contains(t, m.Content[1].Text, "image left out")
 	require.Contains(t, m.Content[2].Text, "left out")
 	require.Equal(t, "a\uFFFDb", m.Content[3].Text)
-	_, _, _, m = one(t, tools(tool("t", func(context.Context, *durable.ToolCall, string) (durable.ToolResult, error) { return durable.ToolResult{}, nil })), "t")
+	_, _, _, m = one(t, tools(tool("t", func(context.Context, *durable.ToolCall, string) (durable.ToolResult, error) {
+		return durable.ToolResult{}, nil
+	})), "t")
 	require.Empty(t, m.Content, "nothing was said")
 }
 
