@@ -16,7 +16,7 @@ import (
 // Engine is one open store plus the machinery that runs agents on it. Make it
 // with [Open]; all its methods may be called concurrently.
 type Engine struct {
-	store Store
+	store reach
 	opts  Options
 	clock Clock
 	log   *slog.Logger
@@ -59,7 +59,7 @@ func Open(ctx context.Context, store Store, opts *Options) (*Engine, error) {
 	var boot [8]byte
 	_, _ = rand.Read(boot[:]) // never fails
 	e := &Engine{
-		store: store, opts: o, clock: o.Clock, log: o.Logger, ids: &allocator{store: store},
+		store: reach{store}, opts: o, clock: o.Clock, log: o.Logger, ids: &allocator{store: reach{store}},
 		stopped: make(chan struct{}), failed: make(chan struct{}), boot: hex.EncodeToString(boot[:]),
 		trees: map[ConversationID]*tree{}, treeOf: map[ConversationID]ConversationID{},
 	}
@@ -218,4 +218,4 @@ func (e *Engine) reconsider() {
 func (e *Engine) Registry() *Registry { return e.opts.Registry }
 
 // Store returns the store the engine was opened with.
-func (e *Engine) Store() Store { return e.store }
+func (e *Engine) Store() Store { return e.store.Store }
