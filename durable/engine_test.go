@@ -88,7 +88,10 @@ func TestEngine_Retention(t *testing.T) {
 		r.start(waits, kind, 0, durable.TaskOptions{Background: true})
 		ctx, cancel := context.WithCancel(r.ctx)
 		go func() {
-			for range watched.Events(ctx, "") {
+			for _, err := range watched.Events(ctx, "") {
+				if err != nil {
+					return // the watching is over
+				}
 			}
 		}()
 		synctest.Wait()
