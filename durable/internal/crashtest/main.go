@@ -346,7 +346,9 @@ func (s *script) playGroup(ctx context.Context, c *durable.Conversation) error {
 		case durable.TaskTerminal:
 			return nil
 		case durable.TaskWaiting, durable.TaskCompleting:
-			return c.WaitIdle(ctx)
+			if w := rec.State.Wait; w == nil || w.Signal == "" {
+				return c.WaitIdle(ctx) // signalled by an earlier process
+			}
 		}
 		// It may not wait for the signal yet.
 		select {
