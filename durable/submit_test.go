@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ func TestSubmit_RequestID(t *testing.T) {
 		c := r.conversation()
 		again := func(params *durable.SubmitParams, want durable.SubmissionID) {
 			t.Helper()
+			synctest.Wait() // the run has written what it has to write
 			before, _ := r.history.counts()
 			s, known, err := c.Submit(r.ctx, params)
 			require.NoError(t, err)
