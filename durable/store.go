@@ -171,7 +171,8 @@ type TaskReader interface {
 	Partial(ctx context.Context, id TaskID) ([][]byte, error)
 }
 
-// TaskQuery asks for tasks. Zero fields do not filter.
+// TaskQuery asks for tasks. Zero fields do not filter. A store need not have an
+// index of tasks that ended: without Live a query may read through all tasks.
 type TaskQuery struct {
 	TreeID         ConversationID
 	ConversationID ConversationID
