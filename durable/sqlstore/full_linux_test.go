@@ -56,7 +56,7 @@ func TestFull_Disk(t *testing.T) {
 }
 
 // needsRoot skips a test that only a privileged user can run, and says so
-// where nobody can miss it. In CI it fails instead.
+// where nobody can miss it. With CI set it fails instead.
 func needsRoot(t *testing.T, err error) {
 	t.Helper()
 	if os.Getenv("CI") != "" {

@@ -62,7 +62,8 @@ func (s *Store) Task(ctx context.Context, id durable.TaskID) (out durable.TaskRe
 	return out, wrap(err, "task %d", id)
 }
 
-// Tasks returns a page of tasks, by id.
+// Tasks returns a page of tasks, by id. Without Live it reads through all tasks
+// behind the cursor, until the page is full.
 func (s *Store) Tasks(ctx context.Context, q durable.TaskQuery) (out []durable.TaskRecord, err error) {
 	err = s.read(ctx, func(db *bun.DB) error {
 		sel := db.NewSelect().Table("tasks")
@@ -71,7 +72,7 @@ func (s *Store) Tasks(ctx context.Context, q durable.TaskQuery) (out []durable.T
 		}
 		if q.ConversationID != 0 {
 			sel = sel.Where("conversation_id = ?", int64(q.ConversationID))
-			if q.TreeID == 0 { // for the index
+			if q.TreeID == 0 { // for the index of live ones
 				sel = sel.Where("tree_id = (SELECT c.tree_id FROM conversations AS c WHERE c.id = ?)", int64(q.ConversationID))
 			}
 		}

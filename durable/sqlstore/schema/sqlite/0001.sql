@@ -39,7 +39,8 @@ CREATE TABLE tasks (
 	live            INTEGER, -- 1, or NULL when the task is terminal
 	record          TEXT NOT NULL
 ) STRICT;
-CREATE INDEX tasks_tree ON tasks (tree_id);
+-- Only live tasks have an index: one of all would be written with every task,
+-- on a page for every tree, and hardly be read.
 CREATE INDEX tasks_live ON tasks (tree_id) WHERE live = 1;
 
 CREATE TABLE partials (
