@@ -104,8 +104,9 @@ func (e *Engine) resume(ctx context.Context) error {
 
 // Close stops the engine: tasks' contexts end with cause [ErrClosed], their
 // checkpoints stay, so that the next engine on the store goes on with them.
-// Close returns when all their code has returned, or with ctx's error when that
-// ends first. Calls after the first wait in the same way.
+// Close returns when all their code and the commits under way have returned, or
+// with ctx's error when that ends first. Calls after the first wait in the same
+// way. It must not be called by a task's code or within a commit.
 func (e *Engine) Close(ctx context.Context) error {
 	e.life.Lock()
 	first := !e.closing
@@ -198,6 +199,19 @@ func (e *Engine) begin() bool {
 	}
 	e.wg.Add(1)
 	return true
+}
+
+// enter counts a call from outside that may commit among the work that Close
+// waits for, so that nothing of this engine is written once Close has returned;
+// [ErrClosed] when the engine closes.
+func (e *Engine) enter(ctx context.Context) (leave func(), err error) {
+	switch {
+	case inEngine(ctx):
+		return func() {}, nil // of a task, which is counted
+	case !e.begin():
+		return nil, ErrClosed
+	}
+	return e.wg.Done, nil
 }
 
 // reconsider looks again at blocked tasks after the registry has changed.

@@ -18,6 +18,7 @@ import (
 	"github.com/wp-durable/wp-durable/durable/memstore"
 	"github.com/wp-durable/wp-durable/durable/model"
 	"github.com/wp-durable/wp-durable/durable/model/faux"
+	"github.com/wp-durable/wp-durable/durable/storetest"
 )
 
 func TestEngine_PlainTurn(t *testing.T) {
@@ -341,4 +342,36 @@ func TestConversation_Edits(t *testing.T) {
 	require.Equal(t, "secret", r.entries(c)[0].Model[0].Text(), "the history stays")
 	r.sameAsFresh(c)
 	r.wellFormed(c)
+}
+
+// Close waits for the commits of callers that are under way, so that nothing of
+// this engine is written once another one has been opened.
+func TestEngine_CloseWaitsForCommits(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		faulty := storetest.Faulty(r.history)
+		let := make(chan struct{})
+		faulty.Before = func(n int, _ *durable.Batch) {
+			if n == 2 {
+				<-let
+			}
+		}
+		r.store = faulty
+		r.open()
+		c := r.conversation()
+		updated, closed := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := c.Send(r.ctx, "go"); updated <- err }()
+		synctest.Wait()
+		go func() { closed <- r.engine.Close(r.ctx) }()
+		after(time.Hour)
+		require.Empty(t, closed)
+		close(let)
+		require.NoError(t, <-closed)
+		require.NoError(t, <-updated)
+		r.model.Push(text("answer"))
+		r.open()
+		after(time.Second)
+		require.Equal(t, []string{"pi.user", "pi.assistant"}, r.kinds(r.again(c)))
+	})
 }

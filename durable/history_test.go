@@ -425,20 +425,15 @@ func ending(r *durable.TaskRecord) bool {
 // checkState checks what holds after every commit.
 func (t *treeHistory) checkState() error {
 	for id, r := range t.tasks {
-		if r.State.Status == durable.TaskTerminal {
-			want := 0
-			if r.Kind == "pi.tool" {
-				if o := r.State.Outcome.Status; o != durable.OutcomeFaulted && o != durable.OutcomeOrphaned {
-					want = 1
-				}
-			}
-			if t.results[id] != want {
-				return fmt.Errorf("task %d (%s) ended %s with %d results, want %d (E2.8)", id, r.Kind, r.State.Outcome.Status, t.results[id], want)
-			}
-			continue
+		want := 0
+		if o := r.State.Outcome; o != nil && r.Kind == "pi.tool" && o.Status != durable.OutcomeFaulted && o.Status != durable.OutcomeOrphaned {
+			want = 1 // in the commit with which it ends, or begins to
 		}
-		if t.results[id] != 0 {
-			return fmt.Errorf("task %d lives and has its result already (E2.1)", id)
+		if t.results[id] != want {
+			return fmt.Errorf("task %d (%s), %s, has %d results, want %d (E2.1, E2.8)", id, r.Kind, r.State.Status, t.results[id], want)
+		}
+		if r.State.Status == durable.TaskTerminal {
+			continue
 		}
 		if owner := t.ownerOf(r); owner != nil && !r.Background {
 			switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,11 +16,20 @@ import (
 // nobody is told whether the commit that it interrupted is stored.
 type outage struct {
 	durable.Store
+	mu       sync.Mutex
 	from, to time.Time
 	applied  bool // the first commit in the outage is stored
 }
 
+func (s *outage) set(from, to time.Time, applied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.from, s.to, s.applied = from, to, applied
+}
+
 func (s *outage) down() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if now := time.Now(); now.Before(s.from) || !now.Before(s.to) {
 		return nil
 	}
@@ -28,8 +38,11 @@ func (s *outage) down() error {
 
 func (s *outage) Commit(ctx context.Context, b *durable.Batch) (durable.Seq, error) {
 	if err := s.down(); err != nil {
-		if s.applied {
-			s.applied = false
+		s.mu.Lock()
+		applied := s.applied
+		s.applied = false
+		s.mu.Unlock()
+		if applied {
 			_, _ = s.Store.Commit(ctx, b)
 		}
 		return 0, err

@@ -299,7 +299,7 @@ func (r *taskRun) runAbort(ctx context.Context) error {
 func (r *taskRun) commit(ctx context.Context, fn func(ctx context.Context, tx *Tx) (step, error)) error {
 	for attempt := 0; ; attempt++ {
 		moved := false
-		err := r.t.update(context.WithoutCancel(ctx), r.rec.ID, func(ctx context.Context, tx *Tx) error {
+		err := r.t.update(withEngine(context.WithoutCancel(ctx)), r.rec.ID, func(ctx context.Context, tx *Tx) error {
 			rec := tx.t.tasks[r.rec.ID]
 			if rec == nil || rec.State.Status == TaskTerminal || rec.State.Status == TaskCompleting || !r.t.holds(r.h) {
 				return &endedError{r.rec.ID}

@@ -36,6 +36,11 @@ func (t *tree) withTranscript(ctx context.Context, id ConversationID, fn func(c 
 	// Under the line nothing is appended while the entries are read.
 	switch held := ctx.Value(lineKey); {
 	case held == nil:
+		leave, err := t.e.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		if err := t.line.Lock(ctx); err != nil {
 			return err
 		}

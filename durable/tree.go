@@ -172,6 +172,11 @@ func (t *tree) load(ctx context.Context) error {
 	if ctx.Value(lineKey) != nil {
 		return ErrNestedUpdate
 	}
+	leave, err := t.e.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := t.line.Lock(ctx); err != nil {
 		return err
 	}

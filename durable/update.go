@@ -53,6 +53,11 @@ func (t *tree) update(ctx context.Context, by TaskID, fn func(ctx context.Contex
 	if ctx.Value(lineKey) != nil {
 		return ErrNestedUpdate
 	}
+	leave, err := t.e.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := t.line.Lock(ctx); err != nil {
 		return err
 	}
