@@ -124,6 +124,8 @@ func (x *chaosRun) run() {
 		x.convs = append(x.convs, x.r.conversation().ID())
 	}
 	x.store.odd = 0.04
+	flaky := x.rng(4)
+	x.down.flaky = func() bool { return flaky.IntN(100) == 0 } // called under a lock
 	var users sync.WaitGroup
 	for u := range 6 {
 		users.Go(func() { x.user(u) })
@@ -137,6 +139,9 @@ func (x *chaosRun) run() {
 	x.store.mu.Lock()
 	x.store.odd = 0
 	x.store.mu.Unlock()
+	x.down.mu.Lock()
+	x.down.flaky, x.down.from, x.down.to = nil, time.Time{}, time.Time{}
+	x.down.mu.Unlock()
 	x.end()
 }
 

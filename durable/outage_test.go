@@ -19,6 +19,8 @@ type outage struct {
 	mu       sync.Mutex
 	from, to time.Time
 	applied  bool // the first commit in the outage is stored
+	// flaky, when not nil, says whether a call gets no answer out of turn.
+	flaky func() bool
 }
 
 func (s *outage) set(from, to time.Time, applied bool) {
@@ -30,7 +32,7 @@ func (s *outage) set(from, to time.Time, applied bool) {
 func (s *outage) down() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); now.Before(s.from) || !now.Before(s.to) {
+	if now := time.Now(); (now.Before(s.from) || !now.Before(s.to)) && (s.flaky == nil || !s.flaky()) {
 		return nil
 	}
 	return fmt.Errorf("no route to the store: %w", storetest.ErrInjected)
