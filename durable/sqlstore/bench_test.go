@@ -264,7 +264,7 @@ func newFloorBench(b *testing.B) *floorBench {
 	}
 	var stmts []*sql.Stmt
 	for _, text := range []string{"BEGIN IMMEDIATE", "INSERT INTO rows (conversation_id, record) VALUES (?, ?)", "COMMIT"} {
-		st, err := conn.PrepareContext(b.Context(), text)
+		st, err := conn.PrepareContext(b.Context(), text) //nolint:sqlclosecheck // it ends with its connection
 		require.NoError(b, err)
 		stmts = append(stmts, st)
 	}

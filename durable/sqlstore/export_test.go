@@ -114,23 +114,30 @@ func (s *Store) Plans(read func()) (map[string][]string, error) {
 	s.db = plain
 	out := map[string][]string{}
 	for _, query := range recorder.queries {
-		rows, err := s.db.DB.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+query)
+		details, err := s.plan(query)
 		if err != nil {
 			return nil, err
 		}
-		for rows.Next() {
-			var id, parent, unused int
-			var detail string
-			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-				return nil, err
-			}
-			out[query] = append(out[query], detail)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return nil, err
-		}
+		out[query] = details
 	}
 	return out, nil
+}
+
+func (s *Store) plan(query string) (details []string, err error) {
+	rows, err := s.db.DB.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			return nil, err
+		}
+		details = append(details, detail)
+	}
+	return details, rows.Err()
 }
 
 type recorder struct {
