@@ -26,7 +26,7 @@ type Options struct {
 	// tools that ask get an error.
 	Env func(ctx context.Context, c *Conversation) (env.Environment, error)
 	// OnSettle is called inside the commit that settles a submission and may
-	// write more in it. An error stops the commit.
+	// write more in it. An error is reported and does not stop the settlement.
 	OnSettle func(ctx context.Context, tx *Tx, s SubmissionRecord) error
 	// Retry says how failed model requests are repeated.
 	Retry RetryPolicy
